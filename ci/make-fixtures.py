@@ -7,6 +7,7 @@ below, so that running it twice gives the same bytes.
     digits_sgd/      the same with SGD
     regression/      two inputs, five trainable parameters and a frozen one, mean squared error, AdamW
     regression_sgd/  the same with SGD
+    dropout/         a dropout layer in training mode between two linear ones, SGD: what a seed decides
     linear1/         one linear layer, batch fixed at 1, the smallest model: for the benchmark and for fixed dimensions
     train_only/      regression without an eval and without an optimizer model
 
@@ -42,6 +43,7 @@ FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "ort-training" / "fi
 DIGITS_SEED = 20240611
 REGRESSION_SEED = 20240612
 LINEAR1_SEED = 20240613
+DROPOUT_SEED = 20240614
 
 
 def make_model(name, nodes, inputs, outputs, parameters):
@@ -111,6 +113,30 @@ def regression_model():
     return make_model("regression", nodes, inputs, outputs, parameters)
 
 
+def dropout_model():
+    rng = np.random.default_rng(DROPOUT_SEED)
+    hidden = 16
+    parameters = {
+        "fc1.weight": uniform(rng, 4, hidden, 4),
+        "fc1.bias": uniform(rng, 4, hidden),
+        "fc2.weight": uniform(rng, hidden, 1, hidden),
+        "fc2.bias": uniform(rng, hidden, 1),
+    }
+    # Constants as nodes: an initializer would be taken for a parameter.
+    constants = [
+        helper.make_node("Constant", [], ["ratio"], "ratio", value=numpy_helper.from_array(np.float32(0.5))),
+        helper.make_node("Constant", [], ["training"], "training", value=numpy_helper.from_array(np.array(True))),
+    ]
+    nodes = constants + [
+        helper.make_node("Gemm", ["x", "fc1.weight", "fc1.bias"], ["fc1"], "fc1", transB=1),
+        helper.make_node("Dropout", ["fc1", "ratio", "training"], ["dropped", "mask"], "dropout"),
+        helper.make_node("Gemm", ["dropped", "fc2.weight", "fc2.bias"], ["y"], "fc2", transB=1),
+    ]
+    inputs = [("x", TensorProto.FLOAT, ["batch", 4])]
+    outputs = [("y", TensorProto.FLOAT, ["batch", 1])]
+    return make_model("dropout", nodes, inputs, outputs, parameters)
+
+
 def linear1_model():
     rng = np.random.default_rng(LINEAR1_SEED)
     parameters = {"weight": uniform(rng, 4, 1, 4), "bias": uniform(rng, 4, 1)}
@@ -162,6 +188,7 @@ def make_all(root):
             optimizer,
             nominal_checkpoint=not suffix,
         )
+    generate(root / "dropout", dropout_model(), [], loss.MSELoss, optim.SGD)
     generate(root / "linear1", linear1_model(), [], loss.MSELoss, optim.AdamW)
     generate(root / "train_only", regression_model(), ["scale"], loss.MSELoss, None)
     (root / "train_only" / "eval_model.onnx").unlink()
