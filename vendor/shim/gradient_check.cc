@@ -42,8 +42,11 @@ bool StopsGradient(const Node& node, size_t input) {
 }
 
 std::string Line(const char* kind, const Node& node, const std::string& parameter) {
+  // An unnamed node goes by its first output.
+  const auto& outputs = node.OutputDefs();
+  const std::string& name = node.Name().empty() && !outputs.empty() ? outputs[0]->Name() : node.Name();
   std::ostringstream line;
-  line << kind << '\t' << node.Domain() << '\t' << node.OpType() << '\t' << node.Name() << '\t' << parameter << '\n';
+  line << kind << '\t' << node.Domain() << '\t' << node.OpType() << '\t' << name << '\t' << parameter << '\n';
   return line.str();
 }
 

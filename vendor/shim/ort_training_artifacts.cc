@@ -17,6 +17,7 @@
 #include "core/session/onnxruntime_c_api.h"
 #include "gradient_check.h"
 #include "onnx/defs/schema.h"
+#include "onnx/inliner/inliner.h"
 #include "orttraining/core/framework/gradient_graph_builder.h"
 #include "orttraining/core/graph/gradient_config.h"
 #include "orttraining/training_api/checkpoint.h"
@@ -84,19 +85,23 @@ class SharedEnvironment {
   OrtEnv* env_ = nullptr;
 };
 
-std::shared_ptr<Model> LoadModel(const void* bytes, size_t size, const logging::Logger& logger) {
+ModelProto ParseModel(const void* bytes, size_t size) {
   ORT_ENFORCE(bytes != nullptr || size == 0, "The model is NULL.");
   ORT_ENFORCE(size <= kProtobufLimit, "The model has ", size, " bytes; protobuf reads 2147483647 at most.");
   ModelProto proto;
   ORT_THROW_IF_ERROR(Model::LoadFromBytes(static_cast<int>(size), const_cast<void*>(bytes), proto));
+  return proto;
+}
+
+std::shared_ptr<Model> LoadModel(const void* bytes, size_t size, const logging::Logger& logger) {
+  ModelProto proto = ParseModel(bytes, size);
   std::shared_ptr<Model> model;
   ORT_THROW_IF_ERROR(Model::Load(std::move(proto), model, nullptr, logger));
   ORT_THROW_IF_ERROR(model->MainGraph().Resolve());
   return model;
 }
 
-void StoreModel(const Model& model, void** result, size_t* result_size) {
-  const ModelProto proto = model.ToProto();
+void StoreProto(const ModelProto& proto, void** result, size_t* result_size) {
   const size_t size = proto.ByteSizeLong();
   ORT_ENFORCE(size <= kProtobufLimit, "The resulting model has ", size, " bytes; protobuf writes 2147483647 at most.");
   void* bytes = std::malloc(size == 0 ? 1 : size);
@@ -107,6 +112,19 @@ void StoreModel(const Model& model, void** result, size_t* result_size) {
   }
   *result = bytes;
   *result_size = size;
+}
+
+void StoreModel(const Model& model, void** result, size_t* result_size) {
+  StoreProto(model.ToProto(), result, result_size);
+}
+
+OrtTrainingArtifactsStatus InlineFunctions(const void* bytes, size_t size, void** result, size_t* result_size,
+                                           char** message) {
+  return Guard(message, [&] {
+    ModelProto proto = ParseModel(bytes, size);
+    ONNX_NAMESPACE::inliner::InlineLocalFunctions(proto, false);
+    StoreProto(proto, result, result_size);
+  });
 }
 
 OrtTrainingArtifactsStatus InferTypes(const void* bytes, size_t size, void** result, size_t* result_size,
@@ -123,6 +141,7 @@ OrtTrainingArtifactsStatus InferTypes(const void* bytes, size_t size, void** res
         if (arg->Exists() && arg->TypeAsProto() != nullptr && known.insert(arg->Name()).second) graph.AddValueInfo(arg);
       }
     }
+    graph.SetGraphProtoSyncNeeded();
     StoreModel(*model, result, result_size);
   });
 }
@@ -228,7 +247,7 @@ void Release(void* memory) { std::free(memory); }
 
 constexpr OrtTrainingArtifactsApi kApi = {
     ORT_TRAINING_ARTIFACTS_API_VERSION, Release, InferTypes, BuildGradientModel, SaveCheckpoint,
-    ListDifferentiableOperators,
+    InlineFunctions, ListDifferentiableOperators,
 };
 
 }  // namespace

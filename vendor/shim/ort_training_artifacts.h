@@ -70,6 +70,11 @@ typedef struct OrtTrainingArtifactsApi {
   // Writes a checkpoint file with ONNX Runtime's own writer.
   OrtTrainingArtifactsStatus (*SaveCheckpoint)(const OrtTrainingArtifactsCheckpointOptions* options, char** message);
 
+  // The model with calls of its own functions replaced by their nodes. Nothing is checked: the graph may lack the
+  // initializers that it names.
+  OrtTrainingArtifactsStatus (*InlineFunctions)(const void* model, size_t model_size, void** result,
+                                                size_t* result_size, char** message);
+
   // Operators with a registered gradient, one a line: domain TAB operator.
   OrtTrainingArtifactsStatus (*ListDifferentiableOperators)(char** text, char** message);
 } OrtTrainingArtifactsApi;

@@ -1,0 +1,82 @@
+//! The evaluation form of a graph: normalization by running statistics, no dropout, whatever form it came in.
+
+use std::collections::HashSet;
+
+use super::onnx::{GraphProto, NodeProto, node};
+
+/// Turns BatchNormalization and Dropout into their inference form, in subgraphs, too.
+pub(crate) fn to_inference(graph: &mut GraphProto) {
+    let mut used: HashSet<String> = graph.output.iter().map(|o| o.label().to_owned()).collect();
+    captured(graph, &mut used);
+    let mut nodes = Vec::with_capacity(graph.node.len());
+    for mut node in graph.node.drain(..) {
+        for attribute in &mut node.attribute {
+            attribute
+                .g
+                .iter_mut()
+                .chain(&mut attribute.graphs)
+                .for_each(to_inference);
+        }
+        if !node.is_onnx() {
+            nodes.push(node);
+            continue;
+        }
+        match node.op() {
+            "BatchNormalization" => batch_normalization(node, &used, &mut nodes),
+            "Dropout" => nodes.push(dropout(node, &used)),
+            _ => nodes.push(node),
+        }
+    }
+    graph.node = nodes;
+}
+
+/// Names that nodes read, those of subgraphs included.
+fn captured(graph: &GraphProto, used: &mut HashSet<String>) {
+    for node in &graph.node {
+        used.extend(node.input.iter().cloned());
+        for attribute in &node.attribute {
+            for inner in attribute.g.iter().chain(&attribute.graphs) {
+                used.extend(inner.output.iter().map(|o| o.label().to_owned()));
+                captured(inner, used);
+            }
+        }
+    }
+}
+
+fn batch_normalization(mut bn: NodeProto, used: &HashSet<String>, nodes: &mut Vec<NodeProto>) {
+    if let Some(mode) = bn
+        .attribute
+        .iter_mut()
+        .find(|a| a.name.as_deref() == Some("training_mode"))
+    {
+        mode.i = Some(0);
+    }
+    // In inference the statistics do not change: whoever reads the new ones gets the ones that went in. (The fourth
+    // and fifth output of old operator sets are the batch's own statistics, of which inference has none.)
+    for (output, input) in [(1, 3), (2, 4)] {
+        if let (Some(output), Some(input)) = (bn.output_name(output), bn.input_name(input))
+            && used.contains(output)
+        {
+            nodes.push(node(
+                "Identity",
+                format!("{}.{output}", bn.label()),
+                &[input],
+                &[output],
+            ));
+        }
+    }
+    bn.output.truncate(1);
+    nodes.push(bn);
+}
+
+fn dropout(mut dropout: NodeProto, used: &HashSet<String>) -> NodeProto {
+    // The third input switches dropout on; without it the output is the input and the mask is all true.
+    dropout.input.truncate(2);
+    if dropout
+        .output_name(1)
+        .is_some_and(|mask| !used.contains(mask))
+    {
+        dropout.output.truncate(1);
+    }
+    dropout
+}

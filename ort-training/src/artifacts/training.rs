@@ -1,0 +1,145 @@
+//! The training graph: what ONNX Runtime's gradient builder needs before it, and what a training session needs after.
+
+use std::collections::HashSet;
+
+use super::error::{ArtifactsError, Result};
+use super::names::Names;
+use super::onnx::{Dimension, GraphProto, NodeProto, ValueInfoProto, data_type, node, tensor_info};
+use super::parameters::Parameters;
+
+pub(crate) const LAZY_RESET_GRAD: &str = "lazy_reset_grad";
+
+pub(crate) fn gradient_name(parameter: &str) -> String {
+    format!("{parameter}_grad")
+}
+
+fn buffer_name(parameter: &str) -> String {
+    format!("{parameter}_grad.accumulation.buffer")
+}
+
+fn accumulated_name(parameter: &str) -> String {
+    format!("{parameter}_grad.accumulation.out")
+}
+
+/// Fails when the model already uses a name that the training graph adds.
+pub(crate) fn check_added_names(names: &Names, parameters: &Parameters) -> Result<()> {
+    let added = parameters
+        .trainable
+        .iter()
+        .flat_map(|p| [gradient_name(p), buffer_name(p), accumulated_name(p)])
+        .chain([LAZY_RESET_GRAD.to_owned()]);
+    for name in added {
+        if names.is_used(&name) {
+            return Err(ArtifactsError::Name(format!(
+                "the training model needs the name '{name}', which the forward model already uses"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Gives operators the outputs that their gradients read, and recurrent layers all their inputs.
+pub(crate) fn complete_nodes(graph: &mut GraphProto, names: &mut Names) {
+    for node in &mut graph.node {
+        // The gradients of recurrent layers take the inputs by position, also those that were left off at the end.
+        let inputs = match node.op() {
+            "LSTM" => 7,
+            "GRU" => 6,
+            _ => 0,
+        };
+        while node.input.len() < inputs {
+            node.input.push(String::new());
+        }
+        let wanted = match node.op() {
+            // The mask; only there when dropout can be on.
+            "Dropout" if node.input_name(2).is_some() => 2,
+            // Mean and inverse standard deviation.
+            "LayerNormalization" => 3,
+            "SimplifiedLayerNormalization" => 2,
+            "SoftmaxCrossEntropyLoss" => 2,
+            _ => continue,
+        };
+        let label = node.label().to_owned();
+        while node.output.len() < wanted {
+            node.output.push(String::new());
+        }
+        for (index, output) in node.output.iter_mut().enumerate().take(wanted) {
+            if output.is_empty() {
+                *output = names.derived(&format!("{label}.stash{index}"));
+            }
+        }
+    }
+}
+
+/// Turns the parameters from initializers into inputs, in the initializers' order, after the model's own inputs.
+pub(crate) fn parameters_to_inputs(graph: &mut GraphProto, parameters: &Parameters) {
+    let (moved, kept) = std::mem::take(&mut graph.initializer)
+        .into_iter()
+        .partition(|tensor| parameters.contains(tensor.label()));
+    graph.initializer = kept;
+    let moved: Vec<super::onnx::TensorProto> = moved;
+    graph
+        .input
+        .extend(moved.iter().map(super::analysis::describe));
+}
+
+/// Orders the outputs of a graph with gradients (own outputs, then gradients in the order of the parameters) and lets
+/// each gradient be added to a buffer.
+pub(crate) fn accumulate_gradients(
+    graph: &mut GraphProto,
+    own_outputs: &[String],
+    parameters: &Parameters,
+) -> Result<()> {
+    let find = |outputs: &[ValueInfoProto], name: &str| {
+        outputs
+            .iter()
+            .find(|o| o.label() == name)
+            .cloned()
+            .ok_or_else(|| {
+                ArtifactsError::Runtime(format!("the gradient graph has no output '{name}'"))
+            })
+    };
+    let mut outputs = own_outputs
+        .iter()
+        .map(|n| find(&graph.output, n))
+        .collect::<Result<Vec<_>>>()?;
+    let trainable: HashSet<&str> = parameters.trainable.iter().map(String::as_str).collect();
+    let order: Vec<String> = graph
+        .input
+        .iter()
+        .map(|i| i.label())
+        .filter(|n| trainable.contains(n))
+        .map(str::to_owned)
+        .collect();
+    for parameter in order {
+        let gradient = gradient_name(&parameter);
+        let mut buffer = find(&graph.output, &gradient)?;
+        let (buffer_name, accumulated) = (buffer_name(&parameter), accumulated_name(&parameter));
+        graph.node.push(accumulator(
+            outputs.len(),
+            &buffer_name,
+            &gradient,
+            &accumulated,
+        ));
+        buffer.name = Some(buffer_name);
+        graph.input.push(buffer);
+        outputs.push(flag(&accumulated));
+    }
+    graph.input.push(flag(LAZY_RESET_GRAD));
+    graph.output = outputs;
+    Ok(())
+}
+
+fn accumulator(index: usize, buffer: &str, gradient: &str, output: &str) -> NodeProto {
+    node(
+        "InPlaceAccumulatorV2",
+        format!("GradientAccumulator{index}"),
+        &[buffer, gradient, LAZY_RESET_GRAD],
+        &[output],
+    )
+    .in_domain("com.microsoft")
+}
+
+fn flag(name: &str) -> ValueInfoProto {
+    tensor_info(name, data_type::BOOL, Some(vec![Dimension::fixed(1)]))
+}

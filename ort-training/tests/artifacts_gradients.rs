@@ -1,0 +1,965 @@
+//! Gradients of single operators and small networks against central finite differences.
+//!
+//! The training model computes in single precision. The differences are those of the evaluation model, in double
+//! where ONNX Runtime's CPU kernels have it (tolerance 2e-5 of the parameter's largest gradient), else in single with
+//! a fourth-order formula (tolerance 2e-3).
+#![cfg(feature = "artifacts")]
+
+mod artifacts_support;
+
+use artifacts_support::Rng;
+use artifacts_support::check::{Arithmetic, Checked, check, check_with};
+use artifacts_support::model::{Attr, Model};
+use artifacts_support::session::Tensor;
+use ort_training::artifacts::BatchNorm;
+
+#[track_caller]
+fn close(what: &str, checked: &Checked) {
+    let tolerance = match checked.arithmetic {
+        Arithmetic::Double => 2e-5,
+        Arithmetic::Single => 2e-3,
+    };
+    println!(
+        "{what}: {:.1e} ({:?}), forward {:.1e}",
+        checked.worst, checked.arithmetic, checked.forward
+    );
+    assert!(
+        checked.worst < tolerance,
+        "{what}: gradients differ by {:.2e} of the largest ({:?} differences)",
+        checked.worst,
+        checked.arithmetic
+    );
+}
+
+/// The training form computes what the evaluation form computes.
+#[track_caller]
+fn same_forward(what: &str, checked: &Checked) {
+    assert!(
+        checked.forward < 2e-6,
+        "{what}: the rewritten form differs by {:.2e}",
+        checked.forward
+    );
+}
+
+/// A parameter `w` of shape `dims` through the nodes that `build` adds, to the output `y`.
+fn through(
+    dims: &[i64],
+    output: &[i64],
+    low: f64,
+    high: f64,
+    build: impl FnOnce(Model) -> Model,
+) -> Model {
+    let mut rng = Rng(dims.iter().sum::<i64>() as u64 + 11);
+    let count = dims.iter().product::<i64>() as usize;
+    // The input joins the parameter, so that the gradient is not that of a constant.
+    let model = Model::new(17)
+        .input("x", dims)
+        .weight("w", dims, &rng.values(count, low, high))
+        .node("Mul", &["x", "w"], &["h"]);
+    build(model).output("y", output)
+}
+
+fn input_like(dims: &[i64], seed: u64) -> Tensor {
+    let count = dims.iter().product::<i64>() as usize;
+    Tensor::f32(dims, &Rng(seed).values(count, 0.5, 1.5))
+}
+
+#[test]
+fn elementwise() {
+    // Operator, range of the operand, away from where it has no derivative.
+    let operators = [
+        ("Relu", 0.2, 2.0),
+        ("Tanh", -2.0, 2.0),
+        ("Sigmoid", -3.0, 3.0),
+        ("Erf", -2.0, 2.0),
+        ("Exp", -1.0, 1.0),
+        ("Log", 0.5, 3.0),
+        ("Sqrt", 0.5, 3.0),
+        ("Sin", -3.0, 3.0),
+        ("Cos", -3.0, 3.0),
+        ("Abs", 0.2, 2.0),
+        ("Neg", -1.0, 1.0),
+        ("Reciprocal", 0.5, 2.0),
+        ("Atan", -2.0, 2.0),
+        ("LeakyRelu", -2.0, -0.2),
+        ("Identity", -1.0, 1.0),
+        ("Softplus", -3.0, 3.0),
+        ("Softsign", 0.1, 3.0),
+        ("Elu", -2.0, -0.1),
+        ("Selu", -2.0, -0.1),
+        ("Celu", -2.0, -0.1),
+        ("HardSigmoid", -1.0, 1.0),
+        ("HardSwish", -2.0, 2.0),
+        ("Tan", -0.7, 0.7),
+        ("Sinh", -2.0, 2.0),
+        ("Cosh", -2.0, 2.0),
+        ("ThresholdedRelu", 3.0, 5.0),
+    ];
+    for (op_type, low, high) in operators {
+        let dims = [2, 6];
+        let model = through(&dims, &dims, low, high, |m| m.node(op_type, &["h"], &["y"]));
+        let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+        close(op_type, &checked);
+        same_forward(op_type, &checked);
+    }
+}
+
+#[test]
+fn activations_with_settings() {
+    let dims = [2, 3, 4];
+    let cases: [(&str, &[(&str, Attr)]); 6] = [
+        ("Elu", &[("alpha", Attr::Float(0.7))]),
+        ("Celu", &[("alpha", Attr::Float(1.7))]),
+        (
+            "Selu",
+            &[("alpha", Attr::Float(1.2)), ("gamma", Attr::Float(0.9))],
+        ),
+        (
+            "HardSigmoid",
+            &[("alpha", Attr::Float(0.15)), ("beta", Attr::Float(0.4))],
+        ),
+        ("LeakyRelu", &[("alpha", Attr::Float(0.3))]),
+        ("ThresholdedRelu", &[("alpha", Attr::Float(0.1))]),
+    ];
+    for (op_type, attributes) in cases {
+        for (low, high) in [(0.3, 1.0), (-1.0, -0.3)] {
+            let model = through(&dims, &dims, low, high, |m| {
+                m.node_with(op_type, &["h"], &["y"], attributes)
+            });
+            let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+            close(op_type, &checked);
+            same_forward(op_type, &checked);
+        }
+    }
+    let model = through(&dims, &dims, -1.0, 1.0, |m| {
+        m.weight("slope", &[3, 1], &[0.1, 0.2, 0.3])
+            .node("PRelu", &["h", "slope"], &["y"])
+    });
+    let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+    close("PRelu", &checked);
+    same_forward("PRelu", &checked);
+}
+
+#[test]
+fn newer_activations() {
+    for (op_type, attributes) in [
+        ("Gelu", &[][..]),
+        ("Gelu", &[("approximate", Attr::Text("tanh"))][..]),
+        ("Mish", &[][..]),
+    ] {
+        let mut model = through(&[2, 6], &[2, 6], -2.0, 2.0, |m| {
+            m.node_with(op_type, &["h"], &["y"], attributes)
+        });
+        model.proto.opset_import[0].version = Some(20);
+        let checked = check(&model.bytes(), &[("x", input_like(&[2, 6], 5))], 3);
+        close(op_type, &checked);
+        same_forward(op_type, &checked);
+    }
+}
+
+#[test]
+fn arithmetic_with_broadcasting() {
+    for op_type in ["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean"] {
+        for shape in [&[2, 3, 4][..], &[4], &[3, 1], &[1, 3, 4]] {
+            let count = shape.iter().product::<i64>() as usize;
+            let values = Rng(17).values(count, 1.6, 3.0);
+            let model = through(&[2, 3, 4], &[2, 3, 4], 0.5, 1.0, |m| {
+                m.weight("v", shape, &values)
+                    .node(op_type, &["h", "v"], &["y"])
+            });
+            close(
+                op_type,
+                &check(&model.bytes(), &[("x", input_like(&[2, 3, 4], 5))], 3),
+            );
+        }
+    }
+    let model = through(&[2, 6], &[2, 6], 0.5, 2.0, |m| {
+        m.scalar("two", 2.5).node("Pow", &["h", "two"], &["y"])
+    });
+    close(
+        "Pow",
+        &check(&model.bytes(), &[("x", input_like(&[2, 6], 5))], 3),
+    );
+    let model = through(&[2, 6], &[2, 6], -2.0, 2.0, |m| {
+        m.scalar("low", -0.4)
+            .scalar("high", 0.7)
+            .node("Clip", &["h", "low", "high"], &["y"])
+    });
+    close(
+        "Clip",
+        &check(&model.bytes(), &[("x", input_like(&[2, 6], 5))], 3),
+    );
+}
+
+#[test]
+fn where_with_broadcasting() {
+    let mask = |m: Model| {
+        m.scalar("zero", 0.0)
+            .input("c", &[2, 3, 4])
+            .node("Greater", &["c", "zero"], &["mask"])
+    };
+    let c = Tensor::f32(&[2, 3, 4], &Rng(3).values(24, -1.0, 1.0));
+    for shape in [&[2, 3, 4][..], &[4], &[3, 1], &[]] {
+        let count = shape.iter().product::<i64>() as usize;
+        let values = Rng(17).values(count.max(1), 1.6, 3.0);
+        for order in [["mask", "h", "v"], ["mask", "v", "h"]] {
+            let model = through(&[2, 3, 4], &[2, 3, 4], 0.5, 1.0, |m| {
+                mask(m)
+                    .weight("v", shape, &values)
+                    .node("Where", &order, &["y"])
+            });
+            let inputs = [("x", input_like(&[2, 3, 4], 5)), ("c", c.clone())];
+            let checked = check_with(&model.bytes(), &inputs, 3, |builder| {
+                builder.requires_grad(["w", "v"])
+            });
+            close("Where", &checked);
+        }
+    }
+}
+
+#[test]
+fn matrices() {
+    let mut rng = Rng(23);
+    let a = rng.values(12, -1.0, 1.0);
+    let model = Model::new(17)
+        .input("x", &[5, 4])
+        .weight("w", &[4, 3], &a)
+        .weight("b", &[3], &[0.1, 0.2, 0.3])
+        .node("Gemm", &["x", "w", "b"], &["h"])
+        .weight("v", &[3, 2], &rng.values(6, -1.0, 1.0))
+        .node("MatMul", &["h", "v"], &["y"])
+        .output("y", &[5, 2]);
+    close(
+        "Gemm, MatMul",
+        &check(&model.bytes(), &[("x", input_like(&[5, 4], 5))], 3),
+    );
+    for (trans_a, trans_b) in [(0, 1), (1, 0), (1, 1)] {
+        let (x, w): (&[i64], &[i64]) = (
+            if trans_a == 1 { &[4, 5] } else { &[5, 4] },
+            if trans_b == 1 { &[3, 4] } else { &[4, 3] },
+        );
+        let attributes = [
+            ("transA", Attr::Int(trans_a)),
+            ("transB", Attr::Int(trans_b)),
+            ("alpha", Attr::Float(0.7)),
+            ("beta", Attr::Float(1.3)),
+        ];
+        let model = Model::new(17)
+            .input("x", x)
+            .weight("w", w, &a)
+            .weight("b", &[1, 3], &[0.1, 0.2, 0.3])
+            .node_with("Gemm", &["x", "w", "b"], &["y"], &attributes)
+            .output("y", &[5, 3]);
+        close(
+            "Gemm, transposed",
+            &check(&model.bytes(), &[("x", input_like(x, 5))], 3),
+        );
+    }
+    let model = Model::new(17)
+        .input("x", &[2, 3, 4, 5])
+        .weight("w", &[3, 5, 2], &rng.values(30, -1.0, 1.0))
+        .node("MatMul", &["x", "w"], &["y"])
+        .output("y", &[2, 3, 4, 2]);
+    close(
+        "MatMul, batched",
+        &check(&model.bytes(), &[("x", input_like(&[2, 3, 4, 5], 5))], 3),
+    );
+}
+
+#[test]
+fn convolutions() {
+    struct Case<'a> {
+        name: &'a str,
+        x: &'a [i64],
+        w: &'a [i64],
+        y: &'a [i64],
+        attributes: &'a [(&'a str, Attr<'a>)],
+    }
+    let cases = [
+        Case {
+            name: "1-D",
+            x: &[2, 3, 8],
+            w: &[4, 3, 3],
+            y: &[2, 4, 8],
+            attributes: &[("pads", Attr::Ints(&[1, 1]))],
+        },
+        Case {
+            name: "2-D",
+            x: &[2, 2, 5, 6],
+            w: &[3, 2, 3, 2],
+            y: &[2, 3, 3, 5],
+            attributes: &[],
+        },
+        Case {
+            name: "grouped",
+            x: &[1, 4, 5, 5],
+            w: &[6, 2, 3, 3],
+            y: &[1, 6, 3, 3],
+            attributes: &[("group", Attr::Int(2))],
+        },
+        Case {
+            name: "depthwise, strided",
+            x: &[1, 3, 6, 6],
+            w: &[3, 1, 3, 3],
+            y: &[1, 3, 3, 3],
+            attributes: &[
+                ("group", Attr::Int(3)),
+                ("strides", Attr::Ints(&[2, 2])),
+                ("pads", Attr::Ints(&[1, 1, 1, 1])),
+            ],
+        },
+        Case {
+            name: "dilated",
+            x: &[1, 2, 7, 7],
+            w: &[2, 2, 3, 3],
+            y: &[1, 2, 3, 3],
+            attributes: &[("dilations", Attr::Ints(&[2, 2]))],
+        },
+        Case {
+            name: "3-D",
+            x: &[1, 2, 3, 4, 4],
+            w: &[2, 2, 2, 2, 2],
+            y: &[1, 2, 2, 3, 3],
+            attributes: &[],
+        },
+    ];
+    for case in cases {
+        let mut rng = Rng(31);
+        let bias = rng.values(case.w[0] as usize, -1.0, 1.0);
+        let weight = rng.values(case.w.iter().product::<i64>() as usize, -1.0, 1.0);
+        let scale = rng.values(case.x[1] as usize, 0.5, 1.5);
+        let mut scale_dims = vec![1; case.x.len() - 1];
+        scale_dims[0] = case.x[1];
+        let model = Model::new(17)
+            .input("x", case.x)
+            .weight("s", &scale_dims, &scale)
+            .node("Mul", &["x", "s"], &["h"])
+            .weight("w", case.w, &weight)
+            .weight("b", &[case.w[0]], &bias)
+            .node_with("Conv", &["h", "w", "b"], &["y"], case.attributes)
+            .output("y", case.y);
+        close(
+            case.name,
+            &check(&model.bytes(), &[("x", input_like(case.x, 5))], 3),
+        );
+    }
+}
+
+#[test]
+fn transposed_convolutions() {
+    let cases: [(&str, &[i64], &[i64], &[(&str, Attr)]); 8] = [
+        ("plain", &[2, 2, 4, 3], &[2, 3, 3, 2], &[]),
+        (
+            "strided",
+            &[1, 2, 4, 3],
+            &[2, 3, 2, 2],
+            &[("strides", Attr::Ints(&[2, 2]))],
+        ),
+        (
+            "strided, padded, output padding",
+            &[1, 2, 4, 4],
+            &[2, 2, 3, 3],
+            &[
+                ("strides", Attr::Ints(&[2, 3])),
+                ("pads", Attr::Ints(&[1, 0, 1, 2])),
+                ("output_padding", Attr::Ints(&[1, 1])),
+            ],
+        ),
+        (
+            "grouped",
+            &[1, 4, 3, 3],
+            &[4, 3, 3, 3],
+            &[("group", Attr::Int(2)), ("strides", Attr::Ints(&[2, 2]))],
+        ),
+        (
+            "dilated",
+            &[1, 2, 4, 4],
+            &[2, 2, 3, 2],
+            &[
+                ("dilations", Attr::Ints(&[2, 3])),
+                ("strides", Attr::Ints(&[1, 2])),
+            ],
+        ),
+        (
+            "cropped",
+            &[1, 1, 5, 5],
+            &[1, 2, 2, 2],
+            &[
+                ("pads", Attr::Ints(&[2, 2, 2, 1])),
+                ("strides", Attr::Ints(&[2, 2])),
+            ],
+        ),
+        (
+            "1-D",
+            &[2, 2, 5],
+            &[2, 3, 4],
+            &[("strides", Attr::Ints(&[2])), ("pads", Attr::Ints(&[1, 1]))],
+        ),
+        (
+            "same",
+            &[1, 2, 4, 4],
+            &[2, 2, 3, 3],
+            &[
+                ("strides", Attr::Ints(&[2, 2])),
+                ("auto_pad", Attr::Text("SAME_UPPER")),
+            ],
+        ),
+    ];
+    for (name, x, w, attributes) in cases {
+        let mut rng = Rng(37);
+        let outputs = w[1] * if name == "grouped" { 2 } else { 1 };
+        let weight = rng.values(w.iter().product::<i64>() as usize, -1.0, 1.0);
+        let free: Vec<i64> = x
+            .iter()
+            .enumerate()
+            .map(|(i, _)| if i == 1 { outputs } else { -1 })
+            .collect();
+        // Once with sizes that the model says, once with all but the channels left open.
+        for open in [false, true] {
+            let shape: Vec<i64> = if open {
+                x.iter()
+                    .enumerate()
+                    .map(|(i, &d)| if i == 1 { d } else { -1 })
+                    .collect()
+            } else {
+                x.to_vec()
+            };
+            let model = Model::new(17)
+                .input("x", &shape)
+                .weight("s", &[1], &[1.3])
+                .node("Mul", &["x", "s"], &["h"])
+                .weight("w", w, &weight)
+                .weight("b", &[outputs], &rng.values(outputs as usize, -1.0, 1.0))
+                .node_with("ConvTranspose", &["h", "w", "b"], &["y"], attributes)
+                .output("y", &free);
+            let checked = check(&model.bytes(), &[("x", input_like(x, 5))], 3);
+            let what = format!("ConvTranspose, {name}, open {open}");
+            close(&what, &checked);
+            same_forward(&what, &checked);
+            assert_eq!(checked.report.rewrites.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn pooling() {
+    let cases: [(&str, &[(&str, Attr)], &[i64]); 5] = [
+        (
+            "MaxPool",
+            &[
+                ("kernel_shape", Attr::Ints(&[2, 2])),
+                ("strides", Attr::Ints(&[2, 2])),
+            ],
+            &[1, 2, 3, 3],
+        ),
+        (
+            "MaxPool",
+            &[
+                ("kernel_shape", Attr::Ints(&[3, 3])),
+                ("strides", Attr::Ints(&[2, 2])),
+                ("pads", Attr::Ints(&[1, 1, 1, 1])),
+            ],
+            &[1, 2, 3, 3],
+        ),
+        (
+            "AveragePool",
+            &[
+                ("kernel_shape", Attr::Ints(&[2, 3])),
+                ("strides", Attr::Ints(&[2, 1])),
+            ],
+            &[1, 2, 3, 4],
+        ),
+        (
+            "AveragePool",
+            &[
+                ("kernel_shape", Attr::Ints(&[3, 3])),
+                ("pads", Attr::Ints(&[1, 1, 1, 1])),
+                ("count_include_pad", Attr::Int(1)),
+            ],
+            &[1, 2, 6, 6],
+        ),
+        ("GlobalAveragePool", &[], &[1, 2, 1, 1]),
+    ];
+    for (op_type, attributes, y) in cases {
+        let model = through(&[1, 2, 6, 6], y, -1.0, 1.0, |m| {
+            m.node_with(op_type, &["h"], &["y"], attributes)
+        });
+        close(
+            op_type,
+            &check(&model.bytes(), &[("x", input_like(&[1, 2, 6, 6], 5))], 3),
+        );
+    }
+    let attributes = [
+        ("kernel_shape", Attr::Ints(&[3, 3])),
+        ("pads", Attr::Ints(&[1, 1, 1, 1])),
+        ("strides", Attr::Ints(&[2, 2])),
+    ];
+    let model = through(&[1, 2, 6, 6], &[1, 2, 3, 3], -1.0, 1.0, |m| {
+        m.node_with("AveragePool", &["h"], &["y"], &attributes)
+    });
+    close(
+        "AveragePool, padding not counted",
+        &check(&model.bytes(), &[("x", input_like(&[1, 2, 6, 6], 5))], 3),
+    );
+    let model = through(&[1, 2, 6, 6], &[1, 2, 1, 1], -1.0, 1.0, |m| {
+        m.node("GlobalMaxPool", &["h"], &["y"])
+    });
+    close(
+        "GlobalMaxPool",
+        &check(&model.bytes(), &[("x", input_like(&[1, 2, 6, 6], 5))], 3),
+    );
+}
+
+#[test]
+fn softmax_and_reductions() {
+    let dims = [2, 3, 4];
+    for (op_type, axis) in [("Softmax", 1), ("Softmax", -1), ("LogSoftmax", 2)] {
+        let model = through(&dims, &dims, -2.0, 2.0, |m| {
+            m.node_with(op_type, &["h"], &["y"], &[("axis", Attr::Int(axis))])
+        });
+        close(
+            op_type,
+            &check(&model.bytes(), &[("x", input_like(&dims, 5))], 3),
+        );
+    }
+    for op_type in [
+        "ReduceMean",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMin",
+    ] {
+        for (axes, keep, y) in [
+            (&[1][..], 1, &[2, 1, 4][..]),
+            (&[0, 2], 0, &[3]),
+            (&[-1], 0, &[2, 3]),
+        ] {
+            let attributes = [("axes", Attr::Ints(axes)), ("keepdims", Attr::Int(keep))];
+            let model = through(&dims, y, 0.5, 2.0, |m| {
+                m.node_with(op_type, &["h"], &["y"], &attributes)
+            });
+            let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+            close(op_type, &checked);
+            same_forward(op_type, &checked);
+        }
+    }
+    for (axes, keep, y) in [(&[1][..], 1, &[2, 1, 4][..]), (&[0, 2], 0, &[3])] {
+        let model = through(&dims, y, 0.5, 2.0, |m| {
+            m.integers("axes", axes).node_with(
+                "ReduceSum",
+                &["h", "axes"],
+                &["y"],
+                &[("keepdims", Attr::Int(keep))],
+            )
+        });
+        close(
+            "ReduceSum",
+            &check(&model.bytes(), &[("x", input_like(&dims, 5))], 3),
+        );
+    }
+}
+
+#[test]
+fn reductions_of_operator_set_18() {
+    for op_type in [
+        "ReduceMean",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceMin",
+        "ReduceMax",
+        "ReduceLogSumExp",
+    ] {
+        let mut model = through(&[2, 3, 4], &[2, 4], 0.5, 2.0, |m| {
+            m.integers("axes", &[1]).node_with(
+                op_type,
+                &["h", "axes"],
+                &["y"],
+                &[("keepdims", Attr::Int(0))],
+            )
+        });
+        model.proto.opset_import[0].version = Some(18);
+        let checked = check(&model.bytes(), &[("x", input_like(&[2, 3, 4], 5))], 3);
+        close(op_type, &checked);
+        same_forward(op_type, &checked);
+    }
+}
+
+#[test]
+fn shapes_and_indices() {
+    let dims = [2, 3, 4];
+    type Build = fn(Model) -> Model;
+    let cases: [(&str, &[i64], Build); 14] = [
+        ("Reshape", &[6, 4], |m| {
+            m.integers("s", &[6, -1])
+                .node("Reshape", &["h", "s"], &["y"])
+        }),
+        ("Transpose", &[4, 2, 3], |m| {
+            m.node_with(
+                "Transpose",
+                &["h"],
+                &["y"],
+                &[("perm", Attr::Ints(&[2, 0, 1]))],
+            )
+        }),
+        ("Flatten", &[2, 12], |m| m.node("Flatten", &["h"], &["y"])),
+        ("Unsqueeze", &[2, 1, 3, 4], |m| {
+            m.integers("a", &[1]).node("Unsqueeze", &["h", "a"], &["y"])
+        }),
+        ("Squeeze", &[2, 3, 4], |m| {
+            m.integers("a", &[1])
+                .node("Unsqueeze", &["h", "a"], &["u"])
+                .node("Squeeze", &["u", "a"], &["y"])
+        }),
+        ("Slice", &[2, 2, 2], |m| {
+            m.integers("from", &[1, 3])
+                .integers("to", &[3, -5])
+                .integers("axes", &[1, 2])
+                .integers("steps", &[1, -2])
+                .node("Slice", &["h", "from", "to", "axes", "steps"], &["y"])
+        }),
+        ("Split, Concat", &[2, 3, 4], |m| {
+            m.integers("parts", &[1, 3])
+                .node_with(
+                    "Split",
+                    &["h", "parts"],
+                    &["a", "b"],
+                    &[("axis", Attr::Int(2))],
+                )
+                .node_with("Concat", &["b", "a"], &["y"], &[("axis", Attr::Int(2))])
+        }),
+        ("Expand", &[5, 2, 3, 4], |m| {
+            m.integers("s", &[5, 2, 3, 4])
+                .node("Expand", &["h", "s"], &["y"])
+        }),
+        ("Tile", &[4, 3, 8], |m| {
+            m.integers("r", &[2, 1, 2])
+                .node("Tile", &["h", "r"], &["y"])
+        }),
+        ("Gather", &[2, 4, 4], |m| {
+            m.integers("i", &[2, 0, 2, 1]).node_with(
+                "Gather",
+                &["h", "i"],
+                &["y"],
+                &[("axis", Attr::Int(1))],
+            )
+        }),
+        ("Pad", &[3, 3, 7], |m| {
+            m.integers("p", &[1, 0, 1, 0, 0, 2])
+                .node("Pad", &["h", "p"], &["y"])
+        }),
+        ("Pad, reflecting", &[2, 5, 7], |m| {
+            m.integers("p", &[0, 1, 2, 0, 1, 1]).node_with(
+                "Pad",
+                &["h", "p"],
+                &["y"],
+                &[("mode", Attr::Text("reflect"))],
+            )
+        }),
+        ("Pad, edge", &[2, 5, 7], |m| {
+            m.integers("p", &[0, 1, 2, 0, 1, 1]).node_with(
+                "Pad",
+                &["h", "p"],
+                &["y"],
+                &[("mode", Attr::Text("edge"))],
+            )
+        }),
+        ("Trilu", &[2, 3, 4], |m| {
+            m.node_with("Trilu", &["h"], &["y"], &[("upper", Attr::Int(0))])
+        }),
+    ];
+    for (name, y, build) in cases {
+        let model = through(&dims, y, -1.0, 1.0, build);
+        let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+        close(name, &checked);
+        same_forward(name, &checked);
+    }
+    for (op_type, mode, y) in [
+        ("DepthToSpace", "DCR", [1, 2, 4, 6]),
+        ("DepthToSpace", "CRD", [1, 2, 4, 6]),
+        ("SpaceToDepth", "", [1, 32, 1, 1]),
+    ] {
+        let dims: &[i64] = &[1, 8, 2, if op_type == "DepthToSpace" { 3 } else { 2 }];
+        let mut attributes = vec![("blocksize", Attr::Int(2))];
+        if !mode.is_empty() {
+            attributes.push(("mode", Attr::Text(mode)));
+        }
+        let model = through(dims, &y, -1.0, 1.0, |m| {
+            m.node_with(op_type, &["h"], &["y"], &attributes)
+        });
+        let checked = check(&model.bytes(), &[("x", input_like(dims, 5))], 3);
+        close(op_type, &checked);
+        same_forward(op_type, &checked);
+    }
+}
+
+#[test]
+fn embedding() {
+    use ort_training::artifacts::onnx::data_type::INT64;
+    let model = Model::new(17)
+        .input_of("tokens", INT64, &[2, 3])
+        .weight("table", &[5, 4], &Rng(3).values(20, -1.0, 1.0))
+        .node("Gather", &["table", "tokens"], &["e"])
+        .node("Tanh", &["e"], &["y"])
+        .output("y", &[2, 3, 4]);
+    let tokens = Tensor::i64(&[2, 3], &[4, 0, 4, 2, 1, 4]);
+    close(
+        "Gather of rows, some repeated",
+        &check(&model.bytes(), &[("tokens", tokens)], 3),
+    );
+}
+
+#[test]
+fn normalizations() {
+    let dims = [2, 4, 3, 3];
+    let mut rng = Rng(41);
+    let (scale, bias) = (rng.values(4, 0.5, 1.5), rng.values(4, -1.0, 1.0));
+    let with_scale = |m: Model, op_type: &str, attributes: &[(&str, Attr)]| {
+        m.weight("scale", &[4], &scale)
+            .weight("bias", &[4], &bias)
+            .node_with(op_type, &["h", "scale", "bias"], &["y"], attributes)
+    };
+    let model = through(&dims, &dims, -1.0, 1.0, |m| {
+        with_scale(m, "InstanceNormalization", &[])
+    });
+    let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+    close("InstanceNormalization", &checked);
+    same_forward("InstanceNormalization", &checked);
+
+    // Else the operator itself would round to single precision.
+    let double_inside = ("stash_type", Attr::Int(11));
+    let mut model = through(&dims, &dims, -1.0, 1.0, |m| {
+        with_scale(
+            m,
+            "GroupNormalization",
+            &[
+                ("num_groups", Attr::Int(2)),
+                ("epsilon", Attr::Float(1e-3)),
+                double_inside,
+            ],
+        )
+    });
+    model.proto.opset_import[0].version = Some(21);
+    let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+    close("GroupNormalization", &checked);
+    same_forward("GroupNormalization", &checked);
+
+    for p in [1, 2] {
+        let attributes = [("axis", Attr::Int(1)), ("p", Attr::Int(p))];
+        let model = through(&dims, &dims, 0.5, 1.0, |m| {
+            m.node_with("LpNormalization", &["h"], &["y"], &attributes)
+        });
+        let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+        close("LpNormalization", &checked);
+        same_forward("LpNormalization", &checked);
+    }
+    let model = through(&dims, &dims, -1.0, 1.0, |m| {
+        m.node("MeanVarianceNormalization", &["h"], &["y"])
+    });
+    let checked = check(&model.bytes(), &[("x", input_like(&dims, 5))], 3);
+    close("MeanVarianceNormalization", &checked);
+    same_forward("MeanVarianceNormalization", &checked);
+
+    let model = through(&[2, 3, 5], &[2, 3, 5], -1.0, 1.0, |m| {
+        m.weight("scale", &[5], &rng.values(5, 0.5, 1.5))
+            .weight("bias", &[5], &rng.values(5, -1.0, 1.0))
+            .node("LayerNormalization", &["h", "scale", "bias"], &["y"])
+    });
+    close(
+        "LayerNormalization",
+        &check(&model.bytes(), &[("x", input_like(&[2, 3, 5], 5))], 3),
+    );
+}
+
+/// Batch normalization by the running statistics: the evaluation model's own form, so the differences apply to it.
+#[test]
+fn frozen_batch_normalization() {
+    for dims in [&[3, 4][..], &[2, 4, 3, 3]] {
+        let mut rng = Rng(43);
+        let mut numbers = |low, high| rng.values(4, low, high);
+        let (scale, bias, mean, var) = (
+            numbers(0.5, 1.5),
+            numbers(-1.0, 1.0),
+            numbers(-1.0, 1.0),
+            numbers(0.5, 2.0),
+        );
+        let model = through(dims, dims, -1.0, 1.0, |m| {
+            m.weight("scale", &[4], &scale)
+                .weight("bias", &[4], &bias)
+                .weight("mean", &[4], &mean)
+                .weight("var", &[4], &var)
+                .node(
+                    "BatchNormalization",
+                    &["h", "scale", "bias", "mean", "var"],
+                    &["y"],
+                )
+        });
+        let checked = check_with(
+            &model.bytes(),
+            &[("x", input_like(dims, 5))],
+            3,
+            |builder| builder.batch_norm(BatchNorm::Frozen),
+        );
+        close("BatchNormalization, frozen", &checked);
+        same_forward("BatchNormalization, frozen", &checked);
+        assert_eq!(checked.report.frozen, ["mean", "var"]);
+    }
+}
+
+#[test]
+fn resizes() {
+    let x: &[i64] = &[1, 2, 4, 5];
+    let modes: [(&str, &[(&str, Attr)]); 9] = [
+        (
+            "nearest",
+            &[
+                ("coordinate_transformation_mode", Attr::Text("asymmetric")),
+                ("nearest_mode", Attr::Text("floor")),
+            ],
+        ),
+        ("nearest", &[]),
+        ("nearest", &[("nearest_mode", Attr::Text("ceil"))]),
+        (
+            "nearest",
+            &[(
+                "coordinate_transformation_mode",
+                Attr::Text("align_corners"),
+            )],
+        ),
+        ("linear", &[]),
+        (
+            "linear",
+            &[(
+                "coordinate_transformation_mode",
+                Attr::Text("align_corners"),
+            )],
+        ),
+        (
+            "linear",
+            &[("coordinate_transformation_mode", Attr::Text("asymmetric"))],
+        ),
+        ("cubic", &[]),
+        (
+            "cubic",
+            &[
+                ("exclude_outside", Attr::Int(1)),
+                (
+                    "coordinate_transformation_mode",
+                    Attr::Text("pytorch_half_pixel"),
+                ),
+            ],
+        ),
+    ];
+    for (mode, settings) in modes {
+        for sizes in [[1, 2, 8, 10], [1, 2, 7, 5], [1, 2, 3, 12]] {
+            let attributes: Vec<(&str, Attr)> = settings
+                .iter()
+                .map(|(name, value)| {
+                    let value = match value {
+                        Attr::Text(text) => Attr::Text(text),
+                        Attr::Int(number) => Attr::Int(*number),
+                        _ => unreachable!("texts and numbers above"),
+                    };
+                    (*name, value)
+                })
+                .chain([("mode", Attr::Text(mode))])
+                .collect();
+            let model = through(x, &sizes, -1.0, 1.0, |m| {
+                m.integers("sizes", &sizes).node_with(
+                    "Resize",
+                    &["h", "", "", "sizes"],
+                    &["y"],
+                    &attributes,
+                )
+            });
+            let checked = check(&model.bytes(), &[("x", input_like(x, 5))], 3);
+            let what = format!("Resize, {mode} to {sizes:?}");
+            close(&what, &checked);
+            same_forward(&what, &checked);
+        }
+    }
+    // By scales, and in one and three dimensions.
+    for (dims, scales, y) in [
+        (&[1, 2, 5][..], &[1.0, 1.0, 2.0][..], &[1, 2, 10][..]),
+        (
+            &[1, 1, 3, 4, 2],
+            &[1.0, 1.0, 2.0, 1.5, 2.0],
+            &[1, 1, 6, 6, 4],
+        ),
+        (&[1, 1, 4, 4], &[1.0, 1.0, 2.6, 0.6], &[1, 1, 10, 2]),
+    ] {
+        let scales: Vec<f64> = scales.to_vec();
+        let model = through(dims, y, -1.0, 1.0, |m| {
+            m.weight("scales", &[scales.len() as i64], &scales)
+                .node_with(
+                    "Resize",
+                    &["h", "", "scales"],
+                    &["y"],
+                    &[("mode", Attr::Text("linear"))],
+                )
+        });
+        let checked = check(&model.bytes(), &[("x", input_like(dims, 5))], 3);
+        close("Resize, linear by scales", &checked);
+        same_forward("Resize, linear by scales", &checked);
+        assert!(!checked.report.trainable.contains(&"scales".to_owned()));
+    }
+}
+
+#[test]
+fn recurrent() {
+    let mut rng = Rng(47);
+    let cases = [
+        ("LSTM", 4, "forward", 0),
+        ("LSTM", 4, "reverse", 0),
+        ("LSTM", 4, "bidirectional", 0),
+        ("GRU", 3, "forward", 1),
+        ("GRU", 3, "forward", 0),
+        ("GRU", 3, "reverse", 1),
+        ("GRU", 3, "bidirectional", 1),
+    ];
+    for (op_type, gates, direction, linear) in cases {
+        let directions = if direction == "bidirectional" { 2 } else { 1 };
+        let (hidden, features) = (3, 2);
+        let mut numbers = |count: i64| rng.values(count as usize, -0.7, 0.7);
+        let mut attributes = vec![
+            ("hidden_size", Attr::Int(hidden)),
+            ("direction", Attr::Text(direction)),
+        ];
+        if op_type == "GRU" {
+            attributes.push(("linear_before_reset", Attr::Int(linear)));
+        }
+        let model = Model::new(14)
+            .input("x", &[4, 2, features])
+            .weight("s", &[features], &[0.8, 1.2])
+            .node("Mul", &["x", "s"], &["h"])
+            .weight(
+                "w",
+                &[directions, gates * hidden, features],
+                &numbers(directions * gates * hidden * features),
+            )
+            .weight(
+                "r",
+                &[directions, gates * hidden, hidden],
+                &numbers(directions * gates * hidden * hidden),
+            )
+            .weight(
+                "b",
+                &[directions, 2 * gates * hidden],
+                &numbers(directions * 2 * gates * hidden),
+            )
+            .node_with(op_type, &["h", "w", "r", "b"], &["y"], &attributes)
+            .output("y", &[4, directions, 2, hidden]);
+        let what = format!("{op_type}, {direction}, linear before reset {linear}");
+        close(
+            &what,
+            &check(
+                &model.bytes(),
+                &[("x", input_like(&[4, 2, features], 5))],
+                3,
+            ),
+        );
+    }
+}
