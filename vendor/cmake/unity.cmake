@@ -75,7 +75,8 @@ unity_target(onnxruntime_optimizer BATCH 8
   APART "/gelu_approximation\\.cc$")                  # same helper names as gelu_fusion.cc
 unity_target(onnxruntime_providers BATCH 8
   ALONE "/cpu_execution_provider\\.cc$" "/cpu_contrib_kernels\\.cc$" "/cpu_training_kernels\\.cc$" # register kernels
-  APART "/quantize_linear_matmul\\.cc$" "/matmul_integer\\.cc$") # share a header without include guard
+  APART "/quantize_linear_matmul\\.cc$" "/matmul_integer\\.cc$" # share a header without include guard
+        "/greedy_search_parameters\\.cc$")                         # a constant of the same name in its siblings
 unity_target(onnx BATCH 8
   ALONE "/defs/schema\\.cc$" "/tensor_proto_util\\.cc$" # instantiate what others specialise
   APART "/old\\.cc$" "/defs/sequence/")
