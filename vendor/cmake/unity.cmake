@@ -72,7 +72,7 @@ unity_target(onnxruntime_session BATCH 8)
 unity_target(onnxruntime_graph BATCH 8
   ALONE "/internal_nhwc_onnx_schemas\\.cc$")          # instantiates schemas that its siblings specialise
 unity_target(onnxruntime_optimizer BATCH 8
-  APART "/gelu_approximation\\.cc$")                  # same helper names as gelu_fusion.cc
+  APART "/gelu_approximation\\.cc$" "/gelu_fusion\\.cc$") # define helpers of the same names, as fast_gelu_fusion.cc does
 unity_target(onnxruntime_providers BATCH 8
   ALONE "/cpu_execution_provider\\.cc$" "/cpu_contrib_kernels\\.cc$" "/cpu_training_kernels\\.cc$" # register kernels
   APART "/quantize_linear_matmul\\.cc$" "/matmul_integer\\.cc$" # share a header without include guard
