@@ -163,7 +163,7 @@ impl Optimizer {
             }
             Self::Sgd => {
                 let flag = names.fresh("update_completed");
-                let inputs = ["learning_rate", &gradients, "params"];
+                let inputs = ["learning_rate", "params", &gradients];
                 graph.node.push(
                     node(
                         "SGDOptimizerV2",

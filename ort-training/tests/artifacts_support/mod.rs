@@ -6,6 +6,7 @@
 pub mod check;
 pub mod model;
 pub mod session;
+pub mod training;
 
 use ort_training::artifacts::is_available;
 

@@ -59,6 +59,32 @@ impl Tensor {
         }
     }
 
+    /// A value over this tensor's memory.
+    ///
+    /// # Safety
+    /// `memory` describes the host; the value is released before this tensor is gone.
+    pub unsafe fn value(
+        &mut self,
+        memory: *const sys::OrtMemoryInfo,
+    ) -> Result<*mut sys::OrtValue, String> {
+        let dims = self.dims.clone();
+        let (data, size, kind) = self.raw();
+        let mut value = ptr::null_mut();
+        // SAFETY: by the contract of this function; the shape is copied by the call.
+        check(unsafe {
+            api().CreateTensorWithDataAsOrtValue.expect("entry")(
+                memory,
+                data,
+                size,
+                dims.as_ptr(),
+                dims.len(),
+                kind,
+                &mut value,
+            )
+        })?;
+        Ok(value)
+    }
+
     fn raw(&mut self) -> (*mut c_void, usize, sys::ONNXTensorElementDataType) {
         use sys::ONNXTensorElementDataType as T;
         match &mut self.data {
@@ -86,12 +112,12 @@ impl Tensor {
     }
 }
 
-fn api() -> &'static sys::OrtApi {
+pub fn api() -> &'static sys::OrtApi {
     // SAFETY: the tables are constants of the library that is linked and match its header.
     unsafe { &*((*sys::OrtGetApiBase()).GetApi.expect("GetApi"))(sys::ORT_API_VERSION) }
 }
 
-fn check(status: *mut sys::OrtStatus) -> Result<(), String> {
+pub fn check(status: *mut sys::OrtStatus) -> Result<(), String> {
     if status.is_null() {
         return Ok(());
     }
@@ -105,7 +131,7 @@ fn check(status: *mut sys::OrtStatus) -> Result<(), String> {
     }
 }
 
-fn environment() -> *mut sys::OrtEnv {
+pub fn environment() -> *mut sys::OrtEnv {
     use std::sync::OnceLock;
     static ENVIRONMENT: OnceLock<usize> = OnceLock::new();
     *ENVIRONMENT.get_or_init(|| {
@@ -121,6 +147,21 @@ fn environment() -> *mut sys::OrtEnv {
         .expect("an environment");
         env as usize
     }) as *mut sys::OrtEnv
+}
+
+/// A description of host memory, to be released by the caller.
+pub fn host_memory() -> *mut sys::OrtMemoryInfo {
+    let mut memory = ptr::null_mut();
+    // SAFETY: the out pointer is valid.
+    check(unsafe {
+        api().CreateCpuMemoryInfo.expect("entry")(
+            sys::OrtAllocatorType::OrtArenaAllocator,
+            sys::OrtMemType::OrtMemTypeDefault,
+            &mut memory,
+        )
+    })
+    .expect("a memory info");
+    memory
 }
 
 pub struct Session {
@@ -203,7 +244,6 @@ impl Session {
         inputs: &mut [(String, Tensor)],
         outputs: &[String],
     ) -> Result<Vec<Tensor>, String> {
-        let mut memory = ptr::null_mut();
         let mut values = Vec::new();
         let input_names: Vec<CString> = inputs
             .iter()
@@ -218,25 +258,9 @@ impl Session {
         let mut results: Vec<*mut sys::OrtValue> = vec![ptr::null_mut(); outputs.len()];
         // SAFETY: every pointer lives for the calls; every value is released once, on both ways out.
         unsafe {
-            check(api().CreateCpuMemoryInfo.expect("entry")(
-                sys::OrtAllocatorType::OrtArenaAllocator,
-                sys::OrtMemType::OrtMemTypeDefault,
-                &mut memory,
-            ))?;
+            let memory = host_memory();
             for (_, tensor) in inputs.iter_mut() {
-                let dims = tensor.dims.clone();
-                let (data, size, kind) = tensor.raw();
-                let mut value = ptr::null_mut();
-                check(api().CreateTensorWithDataAsOrtValue.expect("entry")(
-                    memory,
-                    data,
-                    size,
-                    dims.as_ptr(),
-                    dims.len(),
-                    kind,
-                    &mut value,
-                ))?;
-                values.push(value);
+                values.push(tensor.value(memory)?);
             }
             let pointers: Vec<*const sys::OrtValue> =
                 values.iter().map(|v| v.cast_const()).collect();
@@ -269,7 +293,7 @@ impl Drop for Session {
 
 /// # Safety
 /// `value` is a tensor on the host.
-unsafe fn read(value: *mut sys::OrtValue) -> Result<Tensor, String> {
+pub unsafe fn read(value: *mut sys::OrtValue) -> Result<Tensor, String> {
     use sys::ONNXTensorElementDataType as T;
     let mut info = ptr::null_mut();
     let (mut kind, mut rank, mut count, mut data) = (
