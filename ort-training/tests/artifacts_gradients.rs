@@ -347,7 +347,8 @@ fn convolutions() {
 
 #[test]
 fn transposed_convolutions() {
-    let cases: [(&str, &[i64], &[i64], &[(&str, Attr)]); 8] = [
+    type Case<'a> = (&'a str, &'a [i64], &'a [i64], &'a [(&'a str, Attr<'a>)]);
+    let cases: [Case; 8] = [
         ("plain", &[2, 2, 4, 3], &[2, 3, 3, 2], &[]),
         (
             "strided",
@@ -443,7 +444,8 @@ fn transposed_convolutions() {
 
 #[test]
 fn pooling() {
-    let cases: [(&str, &[(&str, Attr)], &[i64]); 5] = [
+    type Case<'a> = (&'a str, &'a [(&'a str, Attr<'a>)], &'a [i64]);
+    let cases: [Case; 5] = [
         (
             "MaxPool",
             &[

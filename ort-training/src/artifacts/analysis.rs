@@ -231,6 +231,36 @@ pub(crate) fn dependent_values<'a>(
     found
 }
 
+/// Values that nodes read or that the graph gives, inside subgraphs, too.
+fn used_values(graph: &GraphProto, used: &mut HashSet<String>) {
+    used.extend(graph.output.iter().map(|o| o.label().to_owned()));
+    for node in &graph.node {
+        used.extend(node.input.iter().cloned());
+        for attribute in &node.attribute {
+            attribute
+                .g
+                .iter()
+                .chain(&attribute.graphs)
+                .for_each(|g| used_values(g, used));
+        }
+    }
+}
+
+/// Runs `change` on a graph and removes the initializers that nothing reads any more.
+pub(crate) fn without_leftovers<T>(
+    graph: &mut GraphProto,
+    change: impl FnOnce(&mut GraphProto) -> T,
+) -> T {
+    let (mut before, mut after) = (HashSet::new(), HashSet::new());
+    used_values(graph, &mut before);
+    let result = change(graph);
+    used_values(graph, &mut after);
+    graph
+        .initializer
+        .retain(|t| after.contains(t.label()) || !before.contains(t.label()));
+    result
+}
+
 /// The constant behind a value: an initializer's, or a `Constant` node's.
 pub(crate) fn constant(graph: &GraphProto, name: &str) -> Option<TensorValues> {
     if let Some(tensor) = graph.initializer.iter().find(|t| t.label() == name) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 use prost::bytes::Bytes;
 
-use super::analysis::{Types, is_float};
+use super::analysis::{Types, is_float, without_leftovers};
 use super::error::{ArtifactsError, Result};
 use super::loss::{self, Loss, LossGraph};
 use super::model::Forward;
@@ -238,6 +238,7 @@ impl ArtifactsBuilder {
 
         let forward_nodes = forward.graph().node.len();
         let forward_inputs = forward.graph().input.len();
+        let forward_initializers = forward.graph().initializer.len();
         let opset = forward.opset;
         let loss = loss::add(
             &mut LossGraph {
@@ -250,14 +251,20 @@ impl ArtifactsBuilder {
             &self.loss,
             &loss_inputs,
         )?;
-        let parameters = select(forward.graph(), &types, &loss.loss, &self.selection)?;
+        let parameters = select(
+            forward.graph(),
+            &types,
+            &loss.loss,
+            &self.selection,
+            forward_initializers,
+        )?;
         self.check_optimizer(forward.graph(), &parameters)?;
         training::check_added_names(&names, &parameters)?;
 
         let mut report = Report {
             trainable: parameters.trainable.clone(),
             frozen: parameters.frozen.clone(),
-            constants: constants(forward.graph(), &parameters),
+            constants: constants(forward.graph(), &parameters, forward_initializers),
             inputs: forward
                 .graph()
                 .input
@@ -280,13 +287,15 @@ impl ArtifactsBuilder {
 
         let mut evaluation = forward.model.clone();
         let graph = evaluation.graph.as_mut().expect("checked when it was read");
-        if !loss.in_evaluation {
-            graph.node.truncate(forward_nodes);
-            let own = graph.input.len() - parameters.trainable.len() - parameters.frozen.len();
-            graph.input.drain(forward_inputs..own);
-        }
-        set_outputs(graph, &types, &eval_outputs, &loss.loss);
-        evaluation::to_inference(graph);
+        without_leftovers(graph, |graph| {
+            if !loss.in_evaluation {
+                graph.node.truncate(forward_nodes);
+                let own = graph.input.len() - parameters.trainable.len() - parameters.frozen.len();
+                graph.input.drain(forward_inputs..own);
+            }
+            set_outputs(graph, &types, &eval_outputs, &loss.loss);
+            evaluation::to_inference(graph);
+        });
         let eval_model = encode(&evaluation, "the evaluation model")?;
         drop(evaluation);
 
@@ -503,10 +512,11 @@ fn values(
     Ok((take(&parameters.trainable)?, take(&parameters.frozen)?))
 }
 
-fn constants(graph: &GraphProto, parameters: &Parameters) -> Vec<(String, String)> {
+fn constants(graph: &GraphProto, parameters: &Parameters, count: usize) -> Vec<(String, String)> {
     graph
         .initializer
         .iter()
+        .take(count)
         .filter(|t| is_float(t.elem_type()) && !parameters.contains(t.label()))
         .map(|tensor| {
             let why = if is_setting(graph, tensor.label()) {

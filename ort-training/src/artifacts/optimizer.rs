@@ -28,7 +28,7 @@ pub struct AdamW {
     pub eps: f32,
     /// Decoupled weight decay, times the learning rate per step; not negative.
     pub weight_decay: f32,
-    /// Divide the moments by `1 - beta^step`.
+    /// Divide the moments by `1 - beta^step`; has to be on for [`AdamWVariant::Torch`].
     pub bias_correction: bool,
     /// Which of the two published orders of operations.
     pub variant: AdamWVariant,
@@ -76,6 +76,11 @@ impl Optimizer {
                 if !(0.0..1.0).contains(&beta) {
                     return fail(format!("AdamW's {name} must be in [0, 1), not {beta}"));
                 }
+            }
+            if adamw.variant == AdamWVariant::Torch && !adamw.bias_correction {
+                return fail(
+                    "ONNX Runtime has PyTorch's AdamW only with bias correction".to_owned(),
+                );
             }
             for (name, value) in [("eps", adamw.eps), ("weight_decay", adamw.weight_decay)] {
                 if !(value.is_finite() && value >= 0.0) {

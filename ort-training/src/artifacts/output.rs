@@ -117,8 +117,10 @@ impl Artifacts {
     /// `eval_model.onnx`, `optimizer_model.onnx` and `checkpoint`, each after the prefix.
     ///
     /// Either all of them are written or none: they are made in a folder beside, brought to the disk, and then moved.
-    /// A directory that is new appears complete; in one that exists, files of these names are replaced once all the
-    /// new ones are on the disk.
+    /// A directory that is new appears complete. One that exists and holds nothing but artifacts is exchanged as a whole
+    /// where the system can do that (Linux), so that even a process that is killed leaves the old ones or the new ones.
+    /// In one with other files, artifacts are replaced one by one once all the new ones are on the disk, and put back
+    /// when one cannot be; only there could a kill between the moves leave a mixture.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -156,7 +158,7 @@ impl Artifacts {
             fs::rename(staging.path(), directory).map_err(|e| fail("moving to", directory, e))?;
             // The folder is no longer where it was made; there is nothing left to remove.
             let _ = staging.keep();
-        } else {
+        } else if !(holds_only(directory, &self.names())? && exchange(staging.path(), directory)) {
             replace_files(staging.path(), directory)?;
         }
         sync(&parent)?;
@@ -272,6 +274,56 @@ fn sync(path: &Path) -> Result<()> {
         .map_err(|e| ArtifactsError::io(format!("bringing {} to the disk", path.display()), e))
 }
 
+/// Whether a directory holds files of these names and nothing else.
+fn holds_only(directory: &Path, names: &[String]) -> Result<bool> {
+    for entry in fs::read_dir(directory).map_err(|e| ArtifactsError::reading(directory, e))? {
+        let entry = entry.map_err(|e| ArtifactsError::reading(directory, e))?;
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let name = entry.file_name();
+        let ours = names
+            .iter()
+            .any(|n| name == n.as_str() || name.to_str() == Some(&format!("{n}.data")));
+        if !(is_file && ours) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Exchanges two directories in one step; false where that cannot be done.
+#[cfg(target_os = "linux")]
+fn exchange(a: &Path, b: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    let c_path = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes()).ok();
+    let (Some(c_a), Some(c_b)) = (c_path(a), c_path(b)) else {
+        return false;
+    };
+    // The new directory is to be as open as the old one.
+    let mode = fs::metadata(b)
+        .map(|m| m.permissions().mode())
+        .unwrap_or(0o755);
+    if fs::set_permissions(a, fs::Permissions::from_mode(mode)).is_err() {
+        return false;
+    }
+    // SAFETY: both paths are C strings that live for the call.
+    let result = unsafe {
+        libc::renameat2(
+            libc::AT_FDCWD,
+            c_a.as_ptr(),
+            libc::AT_FDCWD,
+            c_b.as_ptr(),
+            libc::RENAME_EXCHANGE,
+        )
+    };
+    result == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(_: &Path, _: &Path) -> bool {
+    false
+}
+
 /// Moves the files of `staging` over those of `directory`; puts the old ones back when a move fails.
 fn replace_files(staging: &Path, directory: &Path) -> Result<()> {
     let fail = |path: &Path, e| ArtifactsError::io(format!("replacing {}", path.display()), e);
@@ -281,11 +333,17 @@ fn replace_files(staging: &Path, directory: &Path) -> Result<()> {
         .map_err(|e| fail(directory, e))?;
     let mut names = Vec::new();
     for entry in fs::read_dir(staging).map_err(|e| ArtifactsError::reading(staging, e))? {
-        names.push(
-            entry
-                .map_err(|e| ArtifactsError::reading(staging, e))?
-                .file_name(),
-        );
+        let name = entry
+            .map_err(|e| ArtifactsError::reading(staging, e))?
+            .file_name();
+        let target = directory.join(&name);
+        if target.exists() && !target.is_file() {
+            return Err(fail(
+                &target,
+                std::io::Error::other("something that is not a file has its name"),
+            ));
+        }
+        names.push(name);
     }
     let mut done = Vec::new();
     let moved = names.iter().try_for_each(|name| {

@@ -28,16 +28,18 @@ pub(crate) struct Selection {
     pub(crate) frozen: Vec<String>,
 }
 
-/// Divides the initializers of a graph whose loss is `loss`.
+/// Divides the first `count` initializers of a graph (the forward model's; the loss has constants of its own), whose
+/// loss is `loss`.
 pub(crate) fn select(
     graph: &GraphProto,
     types: &Types,
     loss: &str,
     selection: &Selection,
+    count: usize,
 ) -> Result<Parameters> {
     let reach = differentiable_values(graph, types, loss);
     let statistics = running_statistics(graph);
-    let initializers: Vec<&TensorProto> = graph.initializer.iter().collect();
+    let initializers: Vec<&TensorProto> = graph.initializer.iter().take(count).collect();
 
     let frozen = expand(&selection.frozen, &initializers, "frozen")?;
     let trainable: HashSet<&str> = match &selection.requires_grad {

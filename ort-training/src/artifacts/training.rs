@@ -55,8 +55,9 @@ pub(crate) fn complete_nodes(graph: &mut GraphProto, names: &mut Names) {
             "Dropout" if node.input_name(2).is_some() => 2,
             // Mean and inverse standard deviation.
             "LayerNormalization" => 3,
-            "SimplifiedLayerNormalization" => 2,
-            "SoftmaxCrossEntropyLoss" => 2,
+            "SimplifiedLayerNormalization" | "SoftmaxCrossEntropyLoss" => 2,
+            // The indices. ONNX Runtime adds them itself, but not for all operator sets that it reads.
+            "MaxPool" => 2,
             _ => continue,
         };
         let label = node.label().to_owned();
