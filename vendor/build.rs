@@ -11,7 +11,7 @@ fn main() {
     let mut files = Vec::new();
     for folder in ["cmake", "patches", "shim"] {
         println!("cargo::rerun-if-changed={folder}");
-        collect(&root, &root.join(folder), &mut files);
+        collect(&root.join(folder), &mut files);
     }
     files.sort();
     let mut code = String::from("static FILES: &[(&str, &[u8])] = &[\n");
@@ -32,14 +32,14 @@ fn main() {
     );
 }
 
-fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
     for entry in entries.flatten() {
         let path = entry.path();
         if path.is_dir() {
-            collect(root, &path, files);
+            collect(&path, files);
         } else {
             files.push(path);
         }

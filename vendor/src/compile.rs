@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::progress::{Event, Progress};
 use crate::tools::Tools;
 use crate::unity;
+use crate::workload::Workload;
 
 /// Compiles everything. Unity batches that do not compile are taken apart, and the build goes on.
 pub(crate) fn run(
@@ -22,6 +23,7 @@ pub(crate) fn run(
     let jobs = build.jobs.unwrap_or_else(default_jobs);
     loop {
         let mut failed: Vec<String> = Vec::new();
+        let mut workload = Workload::read(&configured.dir);
         let mut command = Command::new(&tools.ninja);
         command
             .arg("-C")
@@ -40,9 +42,11 @@ pub(crate) fn run(
             &configured.log,
             &mut |line| {
                 if let Some((done, total, step)) = status(line) {
+                    workload.step(step);
                     progress.event(Event::Compile {
                         done,
                         total,
+                        fraction: workload.fraction(),
                         step: step.to_owned(),
                     });
                 } else if let Some(object) = failed_object(line) {
@@ -160,13 +164,15 @@ pub(crate) fn logged(
     doing: &str,
     log: &Path,
     line: &mut dyn FnMut(&str),
-) -> std::result::Result<(), Failed> {
-    let failed = |error: Error| Failed {
-        doing: doing.to_owned(),
-        status: String::new(),
-        output: Vec::new(),
-        log: log.to_owned(),
-        error: Some(error),
+) -> std::result::Result<(), Box<Failed>> {
+    let failed = |error: Error| {
+        Box::new(Failed {
+            doing: doing.to_owned(),
+            status: String::new(),
+            output: Vec::new(),
+            log: log.to_owned(),
+            error: Some(error),
+        })
     };
     let logging = || Error::io(format!("writing {}", log.display()));
     let mut file = OpenOptions::new()
@@ -209,13 +215,13 @@ pub(crate) fn logged(
     if status.success() {
         return Ok(());
     }
-    Err(Failed {
+    Err(Box::new(Failed {
         doing: doing.to_owned(),
         status: status.to_string(),
         output,
         log: log.to_owned(),
         error: None,
-    })
+    }))
 }
 
 /// Makes the child end when this process does, however it ends: otherwise a ninja that outlived a killed build would

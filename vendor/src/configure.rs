@@ -108,6 +108,7 @@ fn arguments(
         format!("-DCMAKE_C_COMPILER={}", tools.compiler.c.display()),
         format!("-DCMAKE_CXX_COMPILER={}", tools.compiler.cxx.display()),
         format!("-DPython_EXECUTABLE={}", tools.python.display()),
+        "-Wno-dev".into(),
         "-DCMAKE_INSTALL_LIBDIR=lib".into(),
         "-DCMAKE_POSITION_INDEPENDENT_CODE=ON".into(),
         "-DCMAKE_COMPILE_WARNING_AS_ERROR=OFF".into(),

@@ -73,3 +73,5 @@ pub mod tools;
 mod unity;
 #[cfg(feature = "fetch-build")]
 mod unpack;
+#[cfg(feature = "fetch-build")]
+mod workload;

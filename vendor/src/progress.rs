@@ -27,6 +27,8 @@ pub enum Event {
         done: u32,
         /// Steps in all.
         total: u32,
+        /// The part of the work that is done, from 0 to 1, by what the steps cost.
+        fraction: f64,
         /// The step that ended last, as ninja describes it.
         step: String,
     },
@@ -153,9 +155,14 @@ impl Progress for Lines {
                     eprintln!("[{elapsed}] {file}: {}", megabytes(done, total));
                 }
             }
-            Event::Compile { done, total, .. } => {
+            Event::Compile {
+                done,
+                total,
+                fraction,
+                ..
+            } => {
                 if due(&mut state.last, Self::EVERY) || done == total {
-                    let left = estimate(state.stage_started.elapsed(), done, total)
+                    let left = estimate(state.stage_started.elapsed(), fraction)
                         .map(|left| format!(", about {} left", clock(left)))
                         .unwrap_or_default();
                     eprintln!("[{elapsed}] compiled {done} of {total}{left}");
@@ -186,12 +193,12 @@ pub fn clock(time: Duration) -> String {
 }
 
 /// The time that the rest takes when it goes as it went so far.
-pub fn estimate(elapsed: Duration, done: u32, total: u32) -> Option<Duration> {
-    // The first few steps are small files that say nothing about the rest.
-    if done < 5 || done > total {
+pub fn estimate(elapsed: Duration, fraction: f64) -> Option<Duration> {
+    // The first few steps say little about the rest.
+    if !(0.02..=1.0).contains(&fraction) {
         return None;
     }
-    Some(elapsed.mul_f64(f64::from(total - done) / f64::from(done)))
+    Some(elapsed.mul_f64((1.0 - fraction) / fraction))
 }
 
 fn megabytes(done: u64, total: Option<u64>) -> String {
@@ -216,8 +223,9 @@ mod tests {
     #[test]
     fn estimate_is_proportional_and_waits_for_a_start() {
         let minute = Duration::from_secs(60);
-        assert_eq!(estimate(minute, 4, 100), None);
-        assert_eq!(estimate(minute, 25, 100), Some(3 * minute));
-        assert_eq!(estimate(minute, 100, 100), Some(Duration::ZERO));
+        assert_eq!(estimate(minute, 0.01), None);
+        assert_eq!(estimate(minute, 0.25), Some(3 * minute));
+        assert_eq!(estimate(minute, 1.0), Some(Duration::ZERO));
+        assert_eq!(estimate(minute, f64::NAN), None);
     }
 }

@@ -120,7 +120,7 @@ pub(crate) fn check(build: &Build) -> Result<Tools> {
             protoc,
             cuda,
         }),
-        _ => Err(Error::Tools(message(&lacks, cache))),
+        _ => Err(Error::Tools(message(&lacks, cache, has_venv()))),
     }
 }
 
@@ -240,7 +240,16 @@ pub fn libclang_dir(cache: &Cache) -> Option<PathBuf> {
     })
 }
 
-fn message(lacks: &[Lack], cache: &Cache) -> String {
+/// Debian's Python makes no virtual environments without one more package.
+fn has_venv() -> bool {
+    Command::new("python3")
+        .args(["-c", "import venv, ensurepip"])
+        .stdin(Stdio::null())
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+fn message(lacks: &[Lack], cache: &Cache, has_venv: bool) -> String {
     let mut text = String::from("missing tools:");
     for lack in lacks {
         text.push_str("\n  - ");
@@ -250,7 +259,7 @@ fn message(lacks: &[Lack], cache: &Cache) -> String {
     let pip: Vec<&str> = lacks.iter().filter_map(|lack| lack.pip).collect();
     let tools = cache.tools();
     let mut commands = Vec::new();
-    if !pip.is_empty() {
+    if !pip.is_empty() && !has_venv {
         apt.push("python3-venv");
     }
     if !apt.is_empty() {
@@ -267,7 +276,7 @@ fn message(lacks: &[Lack], cache: &Cache) -> String {
     text.push_str("\nOn Debian and Ubuntu this installs them:\n  ");
     text.push_str(&commands.join(" && "));
     if !pip.is_empty() {
-        text.push_str("\nThe second half needs no root: tools in ");
+        text.push_str("\nThe part with pip needs no root: tools in ");
         text.push_str(&tools.join("bin").display().to_string());
         text.push_str(" are found without being on PATH.");
     }
@@ -310,6 +319,7 @@ mod tests {
                 lack("protoc 3.21", &["protobuf-compiler"], None),
             ],
             &cache,
+            false,
         );
         for part in [
             "C++ compiler",
@@ -335,6 +345,7 @@ mod tests {
                 pip: None,
             }],
             &cache,
+            true,
         );
         assert!(
             text.ends_with("\n  sudo apt-get install -y protobuf-compiler"),

@@ -125,7 +125,7 @@ impl<'a> Fetcher<'a> {
         let mut tried = Vec::new();
         for kind in &self.kinds {
             for origin in source.origins.iter().filter(|origin| origin.kind == *kind) {
-                match self.from_origin(origin) {
+                match self.ask(origin) {
                     Ok(archive) => return Ok(archive),
                     Err(Failure::Fatal(error)) => return Err(error),
                     Err(Failure::Passed(why)) => {
@@ -174,7 +174,7 @@ impl<'a> Fetcher<'a> {
         Ok(None)
     }
 
-    fn from_origin(&self, origin: &Origin) -> Result<Archive, Failure> {
+    fn ask(&self, origin: &Origin) -> Result<Archive, Failure> {
         let target = self.cache.downloads().join(&origin.file);
         let from = match origin.kind {
             OriginKind::Upstream => {
@@ -182,7 +182,7 @@ impl<'a> Fetcher<'a> {
                 self.download(&url, origin, &target)?;
                 url
             }
-            OriginKind::Debian => self.from_debian(origin, &target)?,
+            OriginKind::Debian => self.ask_debian(origin, &target)?,
             OriginKind::Pypi => {
                 let package = origin.package.as_deref().expect("checked by the manifest");
                 pip::download(&self.cache, package, &origin.file, &|wheel| {
@@ -200,7 +200,7 @@ impl<'a> Fetcher<'a> {
         })
     }
 
-    fn from_debian(&self, origin: &Origin, target: &Path) -> Result<String, Failure> {
+    fn ask_debian(&self, origin: &Origin, target: &Path) -> Result<String, Failure> {
         let pool = origin.pool.as_deref().expect("checked by the manifest");
         let mirrors = self
             .mirrors

@@ -59,13 +59,18 @@ impl Progress for Bars {
                 self.bar
                     .set_message(format!("{file}: {:.1}{total} MB", done as f64 / 1e6));
             }
-            Event::Compile { done, total, step } => {
+            Event::Compile {
+                done,
+                total,
+                fraction,
+                step,
+            } => {
                 self.bar.set_style(style(
                     "{spinner} {prefix} [{elapsed_precise}] {bar:30} {pos}/{len} {wide_msg}",
                 ));
                 self.bar.set_length(u64::from(total));
                 self.bar.set_position(u64::from(done));
-                let left = estimate(state.stage_started.elapsed(), done, total)
+                let left = estimate(state.stage_started.elapsed(), fraction)
                     .map(|left| format!("about {} left  ", clock(left)))
                     .unwrap_or_default();
                 // ninja's words are "Building CXX object path"; the file is what changes.
