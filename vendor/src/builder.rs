@@ -221,12 +221,14 @@ impl Build {
         fields.add("layout", "1");
         self.manifest.add_to(&mut fields, &self.features);
         for (name, content) in assets::files() {
-            fields.add(name, content);
+            if !name.ends_with(".md") {
+                fields.add(name, content);
+            }
         }
-        for feature in self.features.names() {
-            fields.add("feature", feature);
+        for arg in configure::FIXED {
+            fields.add("fixed", arg);
         }
-        for arg in &self.cmake_args {
+        for arg in self.features.cmake_args().iter().chain(&self.cmake_args) {
             fields.add("cmake", arg);
         }
         fields

@@ -12,6 +12,21 @@ use crate::features::on_off;
 use crate::sources::Folders;
 use crate::tools::Tools;
 
+/// The arguments that are the same for every build. They are hashed into the key: a change of them is another build.
+pub(crate) const FIXED: &[&str] = &[
+    "-Wno-dev",
+    "-DCMAKE_INSTALL_LIBDIR=lib",
+    "-DCMAKE_POSITION_INDEPENDENT_CODE=ON",
+    "-DCMAKE_COMPILE_WARNING_AS_ERROR=OFF",
+    // All sources are given by folder: nothing is searched on the machine or downloaded.
+    "-DFETCHCONTENT_FULLY_DISCONNECTED=ON",
+    "-DFETCHCONTENT_TRY_FIND_PACKAGE_MODE=NEVER",
+    "-Donnxruntime_BUILD_SHARED_LIB=ON",
+    "-Donnxruntime_BUILD_UNIT_TESTS=OFF",
+    "-Donnxruntime_ENABLE_PYTHON=OFF",
+    "-DFLATBUFFERS_BUILD_FLATC=OFF",
+];
+
 /// A configured build folder.
 #[derive(Debug)]
 pub(crate) struct Configured {
@@ -108,17 +123,6 @@ fn arguments(
         format!("-DCMAKE_C_COMPILER={}", tools.compiler.c.display()),
         format!("-DCMAKE_CXX_COMPILER={}", tools.compiler.cxx.display()),
         format!("-DPython_EXECUTABLE={}", tools.python.display()),
-        "-Wno-dev".into(),
-        "-DCMAKE_INSTALL_LIBDIR=lib".into(),
-        "-DCMAKE_POSITION_INDEPENDENT_CODE=ON".into(),
-        "-DCMAKE_COMPILE_WARNING_AS_ERROR=OFF".into(),
-        // All sources are given by folder: nothing is searched on the machine or downloaded.
-        "-DFETCHCONTENT_FULLY_DISCONNECTED=ON".into(),
-        "-DFETCHCONTENT_TRY_FIND_PACKAGE_MODE=NEVER".into(),
-        "-Donnxruntime_BUILD_SHARED_LIB=ON".into(),
-        "-Donnxruntime_BUILD_UNIT_TESTS=OFF".into(),
-        "-Donnxruntime_ENABLE_PYTHON=OFF".into(),
-        "-DFLATBUFFERS_BUILD_FLATC=OFF".into(),
         format!(
             "-DCMAKE_PROJECT_onnxruntime_INCLUDE={}",
             cmake_files.join("inject.cmake").display()
@@ -127,8 +131,9 @@ fn arguments(
         format!("-DORT_TRAINING_UNITY={}", on_off(build.unity)),
         format!("-DORT_TRAINING_UNITY_SKIP_FILE={}", unity_skip.display()),
     ];
+    args.extend(FIXED.iter().map(|arg| (*arg).to_owned()));
     args.extend(build.features.cmake_args());
-    let maps = path_maps(sources, unity_skip.parent().unwrap_or(ours));
+    let maps = path_maps(&sources.onnxruntime);
     for (variable, name) in [("CMAKE_C_FLAGS", "CFLAGS"), ("CMAKE_CXX_FLAGS", "CXXFLAGS")] {
         let own = std::env::var(name).unwrap_or_default();
         args.push(format!("-D{variable}={}", format!("{own} {maps}").trim()));
@@ -194,14 +199,11 @@ fn arguments(
 
 /// ONNX Runtime's errors name its source files. They name them from ONNX Runtime's own root, not from wherever
 /// somebody's cache folder lies; so the library is the same wherever it is built.
-fn path_maps(sources: &Folders, build_dir: &Path) -> String {
-    let folder = sources.onnxruntime.display();
-    let mut maps = format!(
-        "-ffile-prefix-map={folder}/= -ffile-prefix-map={}/=",
-        build_dir.display()
-    );
-    // A compiler cache turns paths below its base folder into relative ones.
-    if let Some(name) = sources.onnxruntime.file_name() {
+fn path_maps(onnxruntime: &Path) -> String {
+    let mut maps = format!("-ffile-prefix-map={}/=", onnxruntime.display());
+    // A compiler cache turns paths below its base folder into relative ones. The build folder must not be named
+    // here: it would keep the objects of one key from serving another.
+    if let Some(name) = onnxruntime.file_name() {
         maps.push_str(&format!(
             " -ffile-prefix-map=../../sources/{}/=",
             name.display()

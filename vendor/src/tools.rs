@@ -11,8 +11,6 @@ use crate::error::{Error, Result};
 
 /// ONNX Runtime 1.21 asks for this CMake.
 const CMAKE_MIN: (u32, u32) = (3, 28);
-/// CMake 4 dropped the policies of old `cmake_minimum_required` lines, which some dependencies have.
-const CMAKE_BELOW: u32 = 4;
 /// The generated code of ONNX's messages must be made by the `protoc` of the pinned protobuf.
 const PROTOC: (u32, u32) = (3, 21);
 
@@ -50,11 +48,11 @@ pub(crate) fn check(build: &Build) -> Result<Tools> {
         });
     }
     let cmake = find(cache, "CMAKE", "cmake", |version| {
-        (version >= CMAKE_MIN && version.0 < CMAKE_BELOW).then_some(())
+        (version >= CMAKE_MIN).then_some(())
     });
     let cmake = noting(cmake, &mut lacks, |found| Lack {
         what: format!(
-            "CMake of version {}.{} or newer, below {CMAKE_BELOW} ({found})",
+            "CMake of version {}.{} or newer ({found})",
             CMAKE_MIN.0, CMAKE_MIN.1
         ),
         apt: &[],
