@@ -75,3 +75,6 @@ mod unity;
 mod unpack;
 #[cfg(feature = "fetch-build")]
 mod workload;
+
+#[cfg(all(test, feature = "fetch-build"))]
+mod pipeline_tests;
