@@ -965,3 +965,412 @@ fn recurrent() {
         );
     }
 }
+
+#[test]
+fn padding_and_rounding_of_windows() {
+    type Attributes<'a> = &'a [(&'a str, Attr<'a>)];
+    let x = [1, 2, 7, 6];
+    let same = |mode| {
+        [
+            ("kernel_shape", Attr::Ints(&[3, 2])),
+            ("strides", Attr::Ints(&[2, 2])),
+            ("auto_pad", Attr::Text(mode)),
+        ]
+    };
+    for mode in ["SAME_UPPER", "SAME_LOWER", "VALID"] {
+        let attributes = same(mode);
+        let y: &[i64] = if mode == "VALID" {
+            &[1, 3, 3, 3]
+        } else {
+            &[1, 3, 4, 3]
+        };
+        let model = through(&x, y, -1.0, 1.0, |m| {
+            m.weight("k", &[3, 2, 3, 2], &Rng(3).values(36, -1.0, 1.0))
+                .node_with("Conv", &["h", "k"], &["y"], &attributes)
+        });
+        close(
+            &format!("Conv, {mode}"),
+            &check(&model.bytes(), &[("x", input_like(&x, 5))], 3),
+        );
+        for op_type in ["MaxPool", "AveragePool"] {
+            let y: &[i64] = if mode == "VALID" {
+                &[1, 2, 3, 3]
+            } else {
+                &[1, 2, 4, 3]
+            };
+            let model = through(&x, y, -1.0, 1.0, |m| {
+                m.node_with(op_type, &["h"], &["y"], &attributes)
+            });
+            close(
+                &format!("{op_type}, {mode}"),
+                &check(&model.bytes(), &[("x", input_like(&x, 5))], 3),
+            );
+        }
+    }
+    let ceiling: Attributes = &[
+        ("kernel_shape", Attr::Ints(&[2, 3])),
+        ("strides", Attr::Ints(&[2, 2])),
+        ("ceil_mode", Attr::Int(1)),
+    ];
+    let dilated: Attributes = &[
+        ("kernel_shape", Attr::Ints(&[2, 2])),
+        ("dilations", Attr::Ints(&[2, 3])),
+    ];
+    for (op_type, opset, name, attributes, y) in [
+        ("MaxPool", 17, "ceil_mode", ceiling, [1, 2, 4, 3]),
+        ("MaxPool", 17, "dilations", dilated, [1, 2, 5, 3]),
+        ("AveragePool", 17, "ceil_mode", ceiling, [1, 2, 4, 3]),
+        ("AveragePool", 19, "dilations", dilated, [1, 2, 5, 3]),
+    ] {
+        let mut model = through(&x, &y, -1.0, 1.0, |m| {
+            m.node_with(op_type, &["h"], &["y"], attributes)
+        });
+        model.proto.opset_import[0].version = Some(opset);
+        close(
+            &format!("{op_type}, {name}"),
+            &check(&model.bytes(), &[("x", input_like(&x, 5))], 3),
+        );
+    }
+    for op_type in ["MaxPool", "AveragePool"] {
+        for (dims, kernel, y) in [
+            (&[2, 2, 7][..], &[3][..], &[2, 2, 5][..]),
+            (&[1, 2, 3, 4, 3], &[2, 2, 2], &[1, 2, 2, 3, 2]),
+        ] {
+            let model = through(dims, y, -1.0, 1.0, |m| {
+                m.node_with(
+                    op_type,
+                    &["h"],
+                    &["y"],
+                    &[("kernel_shape", Attr::Ints(kernel))],
+                )
+            });
+            close(
+                &format!("{op_type} of {dims:?}"),
+                &check(&model.bytes(), &[("x", input_like(dims, 5))], 3),
+            );
+        }
+    }
+}
+
+#[test]
+fn corners_of_definitions() {
+    type Build = fn(Model) -> Model;
+    // Name, operator set, shape of x, shape of y, nodes.
+    let cases: [(&str, i64, &[i64], &[i64], Build); 26] = [
+        ("Softmax, flattening", 12, &[2, 3, 2], &[2, 3, 2], |m| {
+            m.node_with("Softmax", &["h"], &["y"], &[("axis", Attr::Int(1))])
+        }),
+        ("LogSoftmax, flattening", 12, &[2, 3, 2], &[2, 3, 2], |m| {
+            m.node_with("LogSoftmax", &["h"], &["y"], &[("axis", Attr::Int(1))])
+        }),
+        ("Gather, negative", 17, &[3, 4], &[3, 2], |m| {
+            m.integers("i", &[-1, -3]).node_with(
+                "Gather",
+                &["h", "i"],
+                &["y"],
+                &[("axis", Attr::Int(-1))],
+            )
+        }),
+        ("Squeeze, all", 17, &[1, 3, 1], &[3], |m| {
+            m.node("Squeeze", &["h"], &["y"])
+        }),
+        ("Split, equal", 17, &[4, 3], &[2, 3], |m| {
+            m.node_with("Split", &["h"], &["a", "b"], &[("axis", Attr::Int(0))])
+                .node("Mul", &["a", "b"], &["y"])
+        }),
+        ("Split, num_outputs", 18, &[4, 3], &[2, 3], |m| {
+            m.node_with(
+                "Split",
+                &["h"],
+                &["a", "b"],
+                &[("axis", Attr::Int(0)), ("num_outputs", Attr::Int(2))],
+            )
+            .node("Mul", &["a", "b"], &["y"])
+        }),
+        ("Split, one part unused", 17, &[4, 3], &[2, 3], |m| {
+            m.node_with("Split", &["h"], &["y", "unused"], &[("axis", Attr::Int(0))])
+        }),
+        ("Clip, open above", 17, &[2, 3], &[2, 3], |m| {
+            m.scalar("low", 0.1).node("Clip", &["h", "low"], &["y"])
+        }),
+        ("Clip, open below", 17, &[2, 3], &[2, 3], |m| {
+            m.scalar("high", 0.1)
+                .node("Clip", &["h", "", "high"], &["y"])
+        }),
+        (
+            "LayerNormalization over two axes",
+            17,
+            &[2, 3, 4],
+            &[2, 3, 4],
+            |m| {
+                m.weight("g", &[3, 4], &Rng(2).values(12, 0.5, 1.5))
+                    .weight("b", &[3, 4], &Rng(3).values(12, 0.5, 1.5))
+                    .node_with(
+                        "LayerNormalization",
+                        &["h", "g", "b"],
+                        &["y"],
+                        &[("axis", Attr::Int(1))],
+                    )
+            },
+        ),
+        (
+            "LayerNormalization without bias",
+            17,
+            &[2, 3, 4],
+            &[2, 3, 4],
+            |m| {
+                m.weight("g", &[4], &Rng(2).values(4, 0.5, 1.5)).node(
+                    "LayerNormalization",
+                    &["h", "g"],
+                    &["y"],
+                )
+            },
+        ),
+        ("MatMul, vector right", 17, &[3, 4], &[3], |m| {
+            m.weight("v", &[4], &[0.1, 0.2, 0.3, 0.4])
+                .node("MatMul", &["h", "v"], &["y"])
+        }),
+        ("MatMul, vector left", 17, &[3, 4], &[4], |m| {
+            m.weight("v", &[3], &[0.1, 0.2, 0.3])
+                .node("MatMul", &["v", "h"], &["y"])
+        }),
+        ("MatMul, broadcast left", 17, &[4, 5], &[2, 3, 5], |m| {
+            m.weight("v", &[2, 3, 4], &Rng(1).values(24, -1.0, 1.0))
+                .node("MatMul", &["v", "h"], &["y"])
+        }),
+        ("Gemm without C", 17, &[3, 4], &[3, 2], |m| {
+            m.weight("v", &[4, 2], &Rng(1).values(8, -1.0, 1.0))
+                .node("Gemm", &["h", "v"], &["y"])
+        }),
+        ("Gemm, C of one row", 17, &[3, 4], &[3, 2], |m| {
+            m.weight("v", &[4, 2], &Rng(1).values(8, -1.0, 1.0))
+                .weight("c", &[3, 1], &[0.1, 0.2, 0.3])
+                .node("Gemm", &["h", "v", "c"], &["y"])
+        }),
+        ("ReduceMean over all", 17, &[2, 3], &[1, 1], |m| {
+            m.node("ReduceMean", &["h"], &["y"])
+        }),
+        ("ReduceSum over all, no axes kept", 17, &[2, 3], &[], |m| {
+            m.node_with("ReduceSum", &["h"], &["y"], &[("keepdims", Attr::Int(0))])
+        }),
+        ("Flatten from 0", 17, &[2, 3], &[1, 6], |m| {
+            m.node_with("Flatten", &["h"], &["y"], &[("axis", Attr::Int(0))])
+        }),
+        ("Concat of itself", 17, &[2, 3], &[2, 6], |m| {
+            m.node_with("Concat", &["h", "h"], &["y"], &[("axis", Attr::Int(-1))])
+        }),
+        ("Expand of ones", 17, &[1, 3, 1], &[2, 3, 4], |m| {
+            m.integers("s", &[2, 1, 4])
+                .node("Expand", &["h", "s"], &["y"])
+        }),
+        ("Max of three", 17, &[2, 3], &[2, 3], |m| {
+            m.weight("a", &[2, 3], &Rng(6).values(6, -1.0, 1.0))
+                .weight("b", &[3], &Rng(7).values(3, -1.0, 1.0))
+                .node("Max", &["h", "a", "b"], &["y"])
+        }),
+        ("GatherND", 17, &[3, 4], &[2], |m| {
+            m.integers("flat", &[2, 1, 0, 3])
+                .integers("s", &[2, 2])
+                .node("Reshape", &["flat", "s"], &["i"])
+                .node("GatherND", &["h", "i"], &["y"])
+        }),
+        ("GatherElements", 17, &[2, 3], &[2, 2], |m| {
+            m.integers("flat", &[2, 1, 0, 0])
+                .integers("s", &[2, 2])
+                .node("Reshape", &["flat", "s"], &["i"])
+                .node_with(
+                    "GatherElements",
+                    &["h", "i"],
+                    &["y"],
+                    &[("axis", Attr::Int(1))],
+                )
+        }),
+        ("TopK", 17, &[2, 5], &[2, 2], |m| {
+            m.integers("k", &[2]).node("TopK", &["h", "k"], &["y", "i"])
+        }),
+        ("ScatterND", 17, &[3, 4], &[3, 4], |m| {
+            m.integers("flat", &[2, 0])
+                .integers("s", &[2, 1])
+                .node("Reshape", &["flat", "s"], &["i"])
+                .weight("u", &[2, 4], &Rng(9).values(8, -1.0, 1.0))
+                .node("ScatterND", &["h", "i", "u"], &["y"])
+        }),
+    ];
+    for (name, opset, x, y, build) in cases {
+        println!("{name}");
+        let mut model = through(x, y, -1.0, 1.0, build);
+        model.proto.opset_import[0].version = Some(opset);
+        let checked = check(&model.bytes(), &[("x", input_like(x, 5))], 3);
+        close(name, &checked);
+        same_forward(name, &checked);
+    }
+}
+
+#[test]
+fn inverse_functions() {
+    let cases = [
+        ("Asin", -0.6, 0.6),
+        ("Acos", -0.6, 0.6),
+        ("Asinh", -2.0, 2.0),
+        ("Acosh", 3.5, 5.0),
+        ("Atanh", -0.5, 0.5),
+    ];
+    for (op_type, low, high) in cases {
+        let model = through(&[2, 6], &[2, 6], low, high, |m| {
+            m.node(op_type, &["h"], &["y"])
+        });
+        let checked = check(&model.bytes(), &[("x", input_like(&[2, 6], 5))], 3);
+        close(op_type, &checked);
+        same_forward(op_type, &checked);
+    }
+}
+
+#[test]
+fn cumulative_sums() {
+    for (exclusive, reverse) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        let attributes = [
+            ("exclusive", Attr::Int(exclusive)),
+            ("reverse", Attr::Int(reverse)),
+        ];
+        for axis in [0, 1, -1] {
+            let model = through(&[2, 3, 4], &[2, 3, 4], -1.0, 1.0, |m| {
+                m.integers("axis", &[axis])
+                    .node_with("CumSum", &["h", "axis"], &["y"], &attributes)
+            });
+            let checked = check(&model.bytes(), &[("x", input_like(&[2, 3, 4], 5))], 3);
+            close("CumSum", &checked);
+            same_forward("CumSum", &checked);
+        }
+    }
+}
+
+/// Sizes that the model leaves open, where ONNX Runtime's own gradients of pooling read what the model says.
+#[test]
+fn pooling_of_open_sizes() {
+    type Attributes<'a> = &'a [(&'a str, Attr<'a>)];
+    let volume: &[i64] = &[1, 2, 5, 4, 6];
+    let image: &[i64] = &[2, 3, 7, 6];
+    let cases: [(&str, &[i64], Attributes); 9] = [
+        (
+            "AveragePool",
+            volume,
+            &[("kernel_shape", Attr::Ints(&[2, 3, 2]))],
+        ),
+        (
+            "AveragePool",
+            volume,
+            &[
+                ("kernel_shape", Attr::Ints(&[3, 2, 3])),
+                ("strides", Attr::Ints(&[2, 2, 1])),
+                ("pads", Attr::Ints(&[1, 0, 1, 1, 1, 1])),
+            ],
+        ),
+        (
+            "AveragePool",
+            volume,
+            &[
+                ("kernel_shape", Attr::Ints(&[3, 2, 3])),
+                ("pads", Attr::Ints(&[1, 1, 1, 1, 0, 1])),
+                ("count_include_pad", Attr::Int(1)),
+            ],
+        ),
+        (
+            "AveragePool",
+            volume,
+            &[
+                ("kernel_shape", Attr::Ints(&[2, 2, 2])),
+                ("auto_pad", Attr::Text("SAME_UPPER")),
+            ],
+        ),
+        (
+            "AveragePool",
+            image,
+            &[
+                ("kernel_shape", Attr::Ints(&[2, 2])),
+                ("strides", Attr::Ints(&[2, 2])),
+            ],
+        ),
+        (
+            "AveragePool",
+            image,
+            &[
+                ("kernel_shape", Attr::Ints(&[3, 3])),
+                ("strides", Attr::Ints(&[2, 2])),
+                ("pads", Attr::Ints(&[1, 1, 1, 1])),
+            ],
+        ),
+        (
+            "MaxPool",
+            image,
+            &[
+                ("kernel_shape", Attr::Ints(&[2, 2])),
+                ("strides", Attr::Ints(&[2, 2])),
+            ],
+        ),
+        (
+            "MaxPool",
+            image,
+            &[
+                ("kernel_shape", Attr::Ints(&[3, 3])),
+                ("pads", Attr::Ints(&[1, 1, 1, 1])),
+            ],
+        ),
+        (
+            "MaxPool",
+            volume,
+            &[
+                ("kernel_shape", Attr::Ints(&[2, 2, 2])),
+                ("dilations", Attr::Ints(&[1, 2, 1])),
+            ],
+        ),
+    ];
+    for (op_type, x, attributes) in cases {
+        for open in [0, 1, 2] {
+            // Everything known, all but the batch, only the channels.
+            let dims: Vec<i64> = x
+                .iter()
+                .enumerate()
+                .map(|(i, &d)| {
+                    if (open > 0 && i == 0) || (open > 1 && i > 1) {
+                        -1
+                    } else {
+                        d
+                    }
+                })
+                .collect();
+            let model = Model::new(17)
+                .input("x", &dims)
+                .weight(
+                    "w",
+                    &[x[1]]
+                        .into_iter()
+                        .chain(x[2..].iter().map(|_| 1))
+                        .collect::<Vec<_>>(),
+                    &Rng(3).values(x[1] as usize, 0.5, 1.5),
+                )
+                .node("Mul", &["x", "w"], &["h"])
+                .node_with(op_type, &["h"], &["y"], attributes)
+                .output("y", &vec![-1; x.len()]);
+            let checked = check(&model.bytes(), &[("x", input_like(x, 5))], 3);
+            let what = format!("{op_type} of {dims:?}");
+            close(&what, &checked);
+            same_forward(&what, &checked);
+        }
+    }
+}
+
+#[test]
+fn global_pooling_of_open_sizes() {
+    for op_type in ["GlobalAveragePool", "GlobalMaxPool"] {
+        let model = Model::new(17)
+            .input("x", &[-1, 2, -1, -1])
+            .weight("w", &[2, 1, 1], &[0.7, 1.2])
+            .node("Mul", &["x", "w"], &["h"])
+            .node(op_type, &["h"], &["y"])
+            .output("y", &[-1, 2, 1, 1]);
+        close(
+            op_type,
+            &check(&model.bytes(), &[("x", input_like(&[3, 2, 4, 5], 5))], 3),
+        );
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::onnx::{GraphProto, attribute_type};
+use super::onnx::GraphProto;
 
 /// Makes names that a model does not use, in the form and order of ONNX Runtime's Python generator
 /// (`onnx::<token>::<number>`), so that artifacts of either have the same outputs by name.
@@ -76,9 +76,6 @@ fn collect(graph: &GraphProto, used: &mut HashSet<String>) {
         used.extend(node.name.clone());
         used.extend(node.input.iter().chain(&node.output).cloned());
         for attribute in &node.attribute {
-            debug_assert!(
-                attribute.r#type != Some(attribute_type::TENSOR) || attribute.g.is_none()
-            );
             attribute
                 .g
                 .iter()

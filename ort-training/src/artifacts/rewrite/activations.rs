@@ -1,6 +1,6 @@
 //! Elementwise functions by their definitions.
 
-use super::super::onnx::{attribute, data_type};
+use super::super::onnx::attribute;
 use super::{Outcome, Scope};
 
 impl Scope<'_, '_> {
@@ -81,6 +81,37 @@ impl Scope<'_, '_> {
                 let half = self.number(&x, 0.5);
                 (self.op("Mul", &[&both, &half]), "two Exp")
             }
+            "Asin" => (self.asin(&x), "Atan of a quotient"),
+            "Acos" => {
+                let asin = self.asin(&x);
+                let right_angle = self.number(&x, std::f64::consts::FRAC_PI_2);
+                (self.op("Sub", &[&right_angle, &asin]), "Atan of a quotient")
+            }
+            "Asinh" => {
+                // s·log(s·x + √(x² + 1)) with the sign s, a constant as far as the gradient goes (also at 0): no
+                // difference of large numbers for negative x.
+                let zero = self.number(&x, 0.0);
+                let positive = self.op("Greater", &[&x, &zero]);
+                let gate = self.op_with(
+                    "Cast",
+                    &[&positive],
+                    [attribute::int("to", self.elem_type(&x).into())],
+                );
+                let (two, one) = (self.number(&x, 2.0), self.number(&x, 1.0));
+                let double = self.op("Mul", &[&gate, &two]);
+                let sign = self.op("Sub", &[&double, &one]);
+                let magnitude = self.op("Mul", &[&sign, &x]);
+                let logarithm = self.log_of_sum_with_root(&magnitude, 1.0);
+                (self.op("Mul", &[&sign, &logarithm]), "Log and Sqrt")
+            }
+            "Acosh" => (self.log_of_sum_with_root(&x, -1.0), "Log and Sqrt"),
+            "Atanh" => {
+                let (one, half) = (self.number(&x, 1.0), self.number(&x, 0.5));
+                let (above, below) = (self.op("Add", &[&one, &x]), self.op("Sub", &[&one, &x]));
+                let quotient = self.op("Div", &[&above, &below]);
+                let logarithm = self.op("Log", &[&quotient]);
+                (self.op("Mul", &[&logarithm, &half]), "Log of a quotient")
+            }
             _ => return None,
         };
         self.finish(&y);
@@ -137,6 +168,26 @@ impl Scope<'_, '_> {
         self.op("Add", &[&positive, &tail])
     }
 
+    /// atan(x / √((1 - x)(1 + x))).
+    fn asin(&mut self, x: &str) -> String {
+        let one = self.number(x, 1.0);
+        let (below, above) = (self.op("Sub", &[&one, x]), self.op("Add", &[&one, x]));
+        let product = self.op("Mul", &[&below, &above]);
+        let root = self.op("Sqrt", &[&product]);
+        let quotient = self.op("Div", &[x, &root]);
+        self.op("Atan", &[&quotient])
+    }
+
+    /// log(x + √(x² + c)).
+    fn log_of_sum_with_root(&mut self, x: &str, c: f64) -> String {
+        let square = self.square(x);
+        let c = self.number(x, c);
+        let shifted = self.op("Add", &[&square, &c]);
+        let root = self.op("Sqrt", &[&shifted]);
+        let sum = self.op("Add", &[x, &root]);
+        self.op("Log", &[&sum])
+    }
+
     fn gelu_erf(&mut self, x: &str) -> String {
         let root = self.number(x, std::f64::consts::FRAC_1_SQRT_2);
         let scaled = self.op("Mul", &[x, &root]);
@@ -163,9 +214,7 @@ impl Scope<'_, '_> {
         self.op("Mul", &[&product, &half])
     }
 
-    /// x^2 as a product; for complex cases a type that Pow does not take.
     pub(super) fn square(&mut self, x: &str) -> String {
-        debug_assert_ne!(self.elem_type(x), data_type::UNDEFINED);
         self.op("Mul", &[x, x])
     }
 }

@@ -142,6 +142,59 @@ impl Scope<'_, '_> {
         Ok(Outcome::Done("Gather along each padded axis"))
     }
 
+    /// The gradient of Split joins the gradients of the parts, and forgets those that have none.
+    pub(super) fn split_in_part(&mut self) -> Result<Outcome> {
+        let outputs = self.source.output.clone();
+        if outputs
+            .iter()
+            .all(|output| self.rewriter.active.contains(output))
+        {
+            return Ok(Outcome::Keep);
+        }
+        let x = self.x();
+        let axis = self.source.int("axis").unwrap_or(0);
+        let given = match self.input(1) {
+            Some(name) => self
+                .constant(name)
+                .and_then(|v| v.ints().map(<[i64]>::to_vec)),
+            None => self.source.ints("split").map(<[i64]>::to_vec).or_else(|| {
+                let rank = self.rank(&x)? as i64;
+                let size =
+                    self.known_dim(&x, if axis < 0 { axis + rank } else { axis } as usize)?;
+                let part = (size + outputs.len() as i64 - 1) / outputs.len() as i64;
+                Some(
+                    (0..outputs.len() as i64)
+                        .map(|i| part.min(size - i * part))
+                        .collect(),
+                )
+            }),
+        };
+        let Some(parts) = given else {
+            return Ok(Outcome::Refuse(
+                "a part of it is not used, and the sizes of its parts are not known".to_owned(),
+            ));
+        };
+        let mut start = 0;
+        for (output, part) in outputs.iter().zip(parts) {
+            if self.rewriter.active.contains(output) {
+                let [from, to, along] = [start, start + part, axis].map(|n| self.integers(&[n]));
+                self.op_to("Slice", &[&x, &from, &to, &along], output, []);
+            } else if !output.is_empty() {
+                // Not a Slice: ONNX Runtime would join it with the others to a Split again.
+                let indices: Vec<i64> = (start..start + part).collect();
+                let indices = self.integers(&indices);
+                self.op_to(
+                    "Gather",
+                    &[&x, &indices],
+                    output,
+                    [attribute::int("axis", axis)],
+                );
+            }
+            start += part;
+        }
+        Ok(Outcome::Done("a Slice for each part"))
+    }
+
     /// A slice that runs backwards to the first element has an end that ONNX Runtime's gradient cannot read.
     pub(super) fn slice_backwards(&mut self) -> Result<Outcome> {
         let integers = |index: usize| {

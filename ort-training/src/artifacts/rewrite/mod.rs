@@ -5,7 +5,9 @@
 mod activations;
 mod convolution;
 mod indexing;
+mod matrices;
 mod normalization;
+mod pooling;
 mod recurrent;
 mod reductions;
 mod resize;
@@ -175,6 +177,13 @@ impl Scope<'_, '_> {
             "MeanVarianceNormalization" => self.mean_variance_normalization(),
             "Where" => self.where_with_broadcast(),
             "Pad" => self.pad(),
+            "MatMul" => self.product_with_vectors(),
+            "Conv" => self.convolution(),
+            "MaxPool" => self.max_pool(),
+            "AveragePool" => self.average_pool(),
+            "LayerNormalization" => self.layer_normalization_without_bias(),
+            "Split" => self.split_in_part(),
+            "CumSum" => self.cumulative_sum(),
             "Slice" => self.slice_backwards(),
             "LSTM" | "GRU" => Ok(self.recurrent()),
             "DepthToSpace" => self.depth_to_space(),

@@ -54,6 +54,26 @@ impl Scope<'_, '_> {
         self.finish(&y);
     }
 
+    /// ONNX Runtime's gradient wants a bias.
+    pub(super) fn layer_normalization_without_bias(&mut self) -> Result<Outcome> {
+        if self.input(2).is_some() {
+            return Ok(Outcome::Keep);
+        }
+        let scale = self.source.input[1].clone();
+        let Some(shape) = self.fixed_shape(&scale) else {
+            return Ok(Outcome::Refuse(
+                "it has no bias, and the shape of its scale is not known".to_owned(),
+            ));
+        };
+        let zeros = vec![0.0; shape.iter().product::<i64>() as usize];
+        let bias = self.numbers(&scale, &shape, &zeros);
+        let mut normalization = self.source.clone();
+        normalization.input.truncate(2);
+        normalization.input.push(bias);
+        self.nodes.push(normalization);
+        Ok(Outcome::Done("the same with a bias of zeros"))
+    }
+
     pub(super) fn instance_normalization(&mut self) -> Result<Outcome> {
         let x = self.x();
         let Some(rank) = self.rank(&x).filter(|&r| r >= 3) else {

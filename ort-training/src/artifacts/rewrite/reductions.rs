@@ -66,4 +66,48 @@ impl Scope<'_, '_> {
         self.finish(&y);
         Ok(Outcome::Done("other reductions"))
     }
+
+    /// A cumulative sum is a product with a triangular matrix of ones.
+    pub(super) fn cumulative_sum(&mut self) -> Result<Outcome> {
+        let x = self.x();
+        let Some(rank) = self.rank(&x).map(|r| r as i64) else {
+            return Ok(Outcome::Refuse("its input's rank is not known".to_owned()));
+        };
+        let axis = self
+            .input(1)
+            .and_then(|name| self.constant(name))
+            .and_then(|v| v.ints().map(|v| v[0]));
+        let Some(axis) = axis.map(|a| if a < 0 { a + rank } else { a }) else {
+            return Ok(Outcome::Refuse("its axis is not constant".to_owned()));
+        };
+        let Some(size) = self.known_dim(&x, axis as usize) else {
+            return Ok(Outcome::Refuse(format!(
+                "the size of axis {axis} is not known"
+            )));
+        };
+        let exclusive = self.source.int("exclusive") == Some(1);
+        let reverse = self.source.int("reverse") == Some(1);
+        let counts = |from: i64, to: i64| {
+            let (from, to) = if reverse { (to, from) } else { (from, to) };
+            from < to || (from == to && !exclusive)
+        };
+        let matrix: Vec<f64> = (0..size)
+            .flat_map(|from| (0..size).map(move |to| (from, to)))
+            .map(|(from, to)| f64::from(u8::from(counts(from, to))))
+            .collect();
+        let matrix = self.numbers(&x, &[size, size], &matrix);
+        let mut order: Vec<i64> = (0..rank).collect();
+        order.swap(axis as usize, rank as usize - 1);
+        let last = if axis == rank - 1 {
+            x.clone()
+        } else {
+            self.transpose(&x, &order)
+        };
+        let mut sums = self.op("MatMul", &[&last, &matrix]);
+        if axis != rank - 1 {
+            sums = self.transpose(&sums, &order);
+        }
+        self.finish(&sums);
+        Ok(Outcome::Done("MatMul with a triangular matrix"))
+    }
 }
