@@ -180,7 +180,7 @@ impl fmt::Display for Error {
         if self.is_disk_full() {
             write!(
                 f,
-                "\nThe disk is full. A build takes about 3 GB; free some, or name a folder on another \
+                "\nThe disk is full. A build takes about 1 GB; free some, or name a folder on another \
                  disk with ORT_TRAINING_CACHE_DIR. What was installed before is untouched, and the \
                  next run goes on from here."
             )?;

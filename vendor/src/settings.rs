@@ -30,6 +30,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     ("ORT_TRAINING_CUDA", "1 builds the CUDA execution provider"),
     (
+        "ORT_TRAINING_CUDA_ARCHITECTURES",
+        "the GPUs that a CUDA build is for, as CMake takes them: 90, or 80;90 (default: those of ONNX Runtime)",
+    ),
+    (
         "ORT_TRAINING_ARTIFACTS",
         "0 leaves out the library that makes training artifacts",
     ),
@@ -66,7 +70,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "1 leaves the symbols in the libraries",
     ),
     (
-        "CC, CXX, CMAKE, NINJA, PROTOC, LIBCLANG_PATH, CUDA_HOME, CUDNN_HOME",
+        "CC, CXX, CMAKE, NINJA, PYTHON, PROTOC, LIBCLANG_PATH, CUDA_HOME, CUDNN_HOME",
         "tools and toolkits, where they are not on PATH",
     ),
 ];
