@@ -384,7 +384,7 @@ fn unet_trains_on_the_cpu() {
 #[test]
 fn operator_sets() {
     require_artifacts();
-    for opset in 12..=22 {
+    for opset in 11..=22 {
         let mut rng = Rng(13);
         let mut model = Model::new(opset)
             .input("x", &[-1, 2, 6, 6])
@@ -419,14 +419,25 @@ fn operator_sets() {
                 }
             }
         }
+        // Cross-entropy came with 12.
+        let loss = if opset < 12 {
+            Loss::mse()
+        } else {
+            Loss::cross_entropy()
+        };
         let artifacts = ArtifactsBuilder::from_bytes(model.bytes())
+            .loss(loss)
             .build()
             .unwrap_or_else(|e| panic!("operator set {opset}: {e}"));
         let training = Training::new(artifacts.into_bytes().expect("bytes"))
             .unwrap_or_else(|e| panic!("operator set {opset}: {e}"));
         let mut inputs = [
             Tensor::f32(&[3, 2, 6, 6], &Rng(1).values(216, -1.0, 1.0)),
-            Tensor::i64(&[3], &[0, 3, 1]),
+            if opset < 12 {
+                Tensor::f32(&[3, 4], &Rng(2).values(12, -1.0, 1.0))
+            } else {
+                Tensor::i64(&[3], &[0, 3, 1])
+            },
         ];
         let first = training.train(&mut inputs).expect("a step")[0].values()[0];
         training.evaluate(&mut inputs).expect("an evaluation");
@@ -739,4 +750,87 @@ fn same_input_same_bytes() {
             "{own:016x} here; there: {text}"
         );
     }
+}
+
+/// A branch that uses a trained value: no gradient would pass, so it is refused rather than trained in part.
+#[test]
+fn subgraphs_on_the_way_are_refused() {
+    require_artifacts();
+    let branch = |op_type: &str| {
+        let mut graph = Model::new(17)
+            .node(op_type, &["h"], &["b"])
+            .output("b", &[2, 3]);
+        graph.graph().name = Some(op_type.to_owned());
+        graph.proto.graph
+    };
+    let model = |trained: &str| {
+        let mut model = Model::new(17)
+            .input("x", &[2, 3])
+            .input_of("choice", data_type::BOOL, &[])
+            .weight("w", &[3], &[0.1, 0.2, 0.3])
+            .weight("v", &[3], &[0.1, 0.2, 0.3])
+            .node("Mul", &["x", "w"], &["h"])
+            .node("If", &["choice"], &["c"])
+            .node("Mul", &["c", "v"], &["y"])
+            .output("y", &[2, 3]);
+        let node = &mut model.graph().node[1];
+        for (name, graph) in [
+            ("then_branch", branch("Relu")),
+            ("else_branch", branch("Tanh")),
+        ] {
+            node.attribute
+                .push(ort_training::artifacts::onnx::AttributeProto {
+                    name: Some(name.to_owned()),
+                    r#type: Some(5),
+                    g: graph,
+                    ..Default::default()
+                });
+        }
+        ArtifactsBuilder::from_bytes(model.bytes())
+            .loss(Loss::mse())
+            .requires_grad([trained])
+    };
+    // The gradient of v needs nothing from the branches.
+    Training::new(build(model("v")).into_bytes().expect("bytes")).expect("a session");
+    let error = model("w").build().unwrap_err().to_string();
+    assert!(error.contains("'w'"), "{error}");
+    let error = model("*").build().unwrap_err().to_string();
+    assert!(
+        error.contains("If at node 'If_1'") && error.contains("'h'") && error.contains("'w'"),
+        "{error}"
+    );
+}
+
+/// Frozen normalization holds for layers before the trained ones, too.
+#[test]
+fn frozen_normalization_off_the_gradient_path() {
+    require_artifacts();
+    let model = batch_norm_model(true)
+        .weight("head", &[3, 2], &Rng(2).values(6, -1.0, 1.0))
+        .node("MatMul", &["y", "head"], &["z"])
+        .output("z", &[4, 2, 2]);
+    let artifacts = build(
+        ArtifactsBuilder::from_bytes(model.bytes())
+            .loss(Loss::mse())
+            .loss_inputs(["z"])
+            .requires_grad(["head"])
+            .frozen(["w", "scale", "bias"])
+            .batch_norm(ort_training::artifacts::BatchNorm::Frozen),
+    );
+    let training = Training::new(artifacts.into_bytes().expect("bytes")).expect("a session");
+    let mut inputs = [
+        Tensor::f32(&[4, 2, 3], &Rng(5).values(24, -1.0, 2.0)),
+        Tensor::f32(&[4, 2, 2], &Rng(6).values(16, -1.0, 1.0)),
+    ];
+    let evaluated = training.evaluate(&mut inputs).expect("an evaluation")[0].values()[0];
+    let trained = training.train(&mut inputs).expect("a step")[0].values()[0];
+    assert!(
+        (evaluated - trained).abs() < 1e-6,
+        "{evaluated} in evaluation, {trained} in training"
+    );
+    let mean = training.parameter("mean").expect("mean").values()[0];
+    assert!(
+        (mean - f64::from(0.1f32)).abs() < 1e-9,
+        "the statistics moved to {mean}"
+    );
 }

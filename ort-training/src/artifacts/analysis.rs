@@ -202,6 +202,23 @@ pub(crate) fn differentiable_values(
                 queue.push(input);
             }
         }
+        // No gradient passes through a subgraph; what it uses counts, so that this is noticed.
+        let mut captured = HashSet::new();
+        for attribute in &node.attribute {
+            attribute
+                .g
+                .iter()
+                .chain(&attribute.graphs)
+                .for_each(|g| used_values(g, &mut captured));
+        }
+        for value in captured {
+            let own = producers
+                .get_key_value(value.as_str())
+                .map(|(name, _)| *name);
+            if types.elem_type(&value).is_some_and(is_float) && found.insert(value) {
+                queue.extend(own);
+            }
+        }
     }
     found
 }
@@ -232,7 +249,7 @@ pub(crate) fn dependent_values<'a>(
 }
 
 /// Values that nodes read or that the graph gives, inside subgraphs, too.
-fn used_values(graph: &GraphProto, used: &mut HashSet<String>) {
+pub(crate) fn used_values(graph: &GraphProto, used: &mut HashSet<String>) {
     used.extend(graph.output.iter().map(|o| o.label().to_owned()));
     for node in &graph.node {
         used.extend(node.input.iter().cloned());

@@ -15,7 +15,7 @@ use super::onnx::{
     GraphProto, ModelProto, TensorProto, ValueInfoProto, data_type, tensor_info, type_name,
 };
 use super::optimizer::Optimizer;
-use super::output::{Artifacts, NativeHandle};
+use super::output::Artifacts;
 use super::parameters::{Parameters, Selection, is_setting, select};
 use super::report::Report;
 use super::{evaluation, rewrite, training};
@@ -314,7 +314,7 @@ impl ArtifactsBuilder {
                 .encode_to_vec()
         });
         Ok(Artifacts {
-            native: NativeHandle(native),
+            native,
             training_model,
             eval_model,
             optimizer_model,

@@ -14,9 +14,8 @@ use super::report::Report;
 const EXTERNAL_ABOVE: u64 = 1800 * 1024 * 1024;
 
 /// Training artifacts that were made and not yet written: three models, and the parameters of the checkpoint.
-#[derive(Debug)]
 pub struct Artifacts {
-    pub(crate) native: NativeHandle,
+    pub(crate) native: Native,
     pub(crate) training_model: Vec<u8>,
     pub(crate) eval_model: Vec<u8>,
     pub(crate) optimizer_model: Option<Vec<u8>>,
@@ -27,18 +26,16 @@ pub struct Artifacts {
     pub(crate) report: Report,
 }
 
-/// `Native` without a `Debug` that would print addresses.
-#[derive(Clone, Copy)]
-pub(crate) struct NativeHandle(pub(crate) Native);
-
-impl std::fmt::Debug for NativeHandle {
+impl std::fmt::Debug for Artifacts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Native")
+        f.debug_struct("Artifacts")
+            .field("report", &self.report)
+            .finish_non_exhaustive()
     }
 }
 
 /// The artifacts as bytes, for a training session that reads no files.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ArtifactBytes {
     /// `training_model.onnx`.
     pub training_model: Vec<u8>,
@@ -48,6 +45,20 @@ pub struct ArtifactBytes {
     pub optimizer_model: Option<Vec<u8>>,
     /// `checkpoint`.
     pub checkpoint: Vec<u8>,
+}
+
+impl std::fmt::Debug for ArtifactBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArtifactBytes")
+            .field("training_model", &self.training_model.len())
+            .field("eval_model", &self.eval_model.len())
+            .field(
+                "optimizer_model",
+                &self.optimizer_model.as_ref().map(Vec::len),
+            )
+            .field("checkpoint", &self.checkpoint.len())
+            .finish()
+    }
 }
 
 /// Where the artifacts were written.
@@ -224,7 +235,7 @@ impl Artifacts {
                 path.display()
             ))
         })?;
-        self.native.0.save_checkpoint(
+        self.native.save_checkpoint(
             &borrowed(&self.trainable),
             &borrowed(&self.frozen),
             text,
@@ -276,6 +287,9 @@ fn sync(path: &Path) -> Result<()> {
 
 /// Whether a directory holds files of these names and nothing else.
 fn holds_only(directory: &Path, names: &[String]) -> Result<bool> {
+    if directory.is_symlink() {
+        return Ok(false); // An exchange would replace the link.
+    }
     for entry in fs::read_dir(directory).map_err(|e| ArtifactsError::reading(directory, e))? {
         let entry = entry.map_err(|e| ArtifactsError::reading(directory, e))?;
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());

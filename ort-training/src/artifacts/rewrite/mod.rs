@@ -14,7 +14,7 @@ mod resize;
 
 use std::collections::HashSet;
 
-use super::analysis::{Types, constant, dependent_values, differentiable_values};
+use super::analysis::{Types, constant, dependent_values, differentiable_values, used_values};
 use super::builder::BatchNorm;
 use super::error::{ArtifactsError, RefusedNode, Result};
 use super::names::Names;
@@ -41,8 +41,10 @@ pub(crate) struct Rewriter<'a> {
     types: &'a Types,
     names: &'a mut Names,
     opset: i64,
-    /// Values whose gradient is needed.
+    /// Values whose gradient is needed: the loss depends on them, and they on a trained parameter.
     active: HashSet<String>,
+    to_loss: HashSet<String>,
+    from_parameters: HashSet<String>,
     parameters: &'a Parameters,
 }
 
@@ -68,6 +70,8 @@ impl<'a> Rewriter<'a> {
             names,
             opset,
             active,
+            to_loss,
+            from_parameters,
             parameters,
         }
     }
@@ -86,8 +90,23 @@ impl<'a> Rewriter<'a> {
             .collect();
         self.graph.node.clone_from(&constants);
         for source in nodes {
+            if let Some(value) = self.captured(&source) {
+                refused.push(RefusedNode {
+                    domain: source.domain.clone().unwrap_or_default(),
+                    op_type: source.op().to_owned(),
+                    node: source.label().to_owned(),
+                    parameter: self.parameter_behind(&rewritten, &value),
+                    reason: format!(
+                        "its subgraphs use '{value}', and no gradient passes through a subgraph"
+                    ),
+                });
+                rewritten.push(source);
+                continue;
+            }
             let on_path = source.output.iter().any(|o| self.active.contains(o));
-            if !on_path || !source.is_onnx() {
+            // Off the path, ONNX Runtime would still have it normalize by the batch.
+            let frozen = source.op() == "BatchNormalization" && batch_norm == BatchNorm::Frozen;
+            if !(on_path || frozen) || !source.is_onnx() {
                 rewritten.push(source);
                 continue;
             }
@@ -113,7 +132,10 @@ impl<'a> Rewriter<'a> {
                         domain: String::new(),
                         op_type: source.op().to_owned(),
                         node: source.label().to_owned(),
-                        parameter: self.parameter_behind(&rewritten, &source),
+                        parameter: source
+                            .input
+                            .iter()
+                            .find_map(|input| self.parameter_behind(&rewritten, input)),
                         reason,
                     });
                     rewritten.push(source);
@@ -128,15 +150,37 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// A trained parameter that `source` depends on.
-    fn parameter_behind(&self, before: &[NodeProto], source: &NodeProto) -> Option<String> {
-        let mut queue: Vec<&str> = source.input.iter().map(String::as_str).collect();
+    /// A value that depends on a trained parameter and that the loss depends on through a subgraph of `source`.
+    fn captured(&self, source: &NodeProto) -> Option<String> {
+        if !source
+            .output
+            .iter()
+            .any(|output| self.to_loss.contains(output))
+        {
+            return None;
+        }
+        let mut used = HashSet::new();
+        for attribute in &source.attribute {
+            attribute
+                .g
+                .iter()
+                .chain(&attribute.graphs)
+                .for_each(|g| used_values(g, &mut used));
+        }
+        used.into_iter()
+            .filter(|value| self.from_parameters.contains(value))
+            .min()
+    }
+
+    /// A trained parameter that `value` depends on.
+    fn parameter_behind(&self, before: &[NodeProto], value: &str) -> Option<String> {
+        let mut queue: Vec<&str> = vec![value];
         let mut seen: HashSet<&str> = HashSet::new();
         while let Some(value) = queue.pop() {
             if self.parameters.trainable.iter().any(|p| p == value) {
                 return Some(value.to_owned());
             }
-            if !self.active.contains(value) || !seen.insert(value) {
+            if !self.from_parameters.contains(value) || !seen.insert(value) {
                 continue;
             }
             let producer = before.iter().find(|n| n.output.iter().any(|o| o == value));
@@ -169,7 +213,7 @@ impl Scope<'_, '_> {
             return Ok(outcome);
         }
         match self.source.op() {
-            "Resize" | "Upsample" => self.resize(),
+            "Resize" => self.resize(),
             "ConvTranspose" => self.conv_transpose(),
             "InstanceNormalization" => self.instance_normalization(),
             "GroupNormalization" => self.group_normalization(),

@@ -23,23 +23,12 @@ struct Settings {
 
 impl Scope<'_, '_> {
     pub(super) fn resize(&mut self) -> Result<Outcome> {
-        let upsample = self.source.op() == "Upsample";
         let text =
             |name: &str, default: &str| self.source.string(name).unwrap_or(default).to_owned();
         let settings = Settings {
             mode: text("mode", "nearest"),
-            coordinates: text(
-                "coordinate_transformation_mode",
-                if upsample { "asymmetric" } else { "half_pixel" },
-            ),
-            nearest: text(
-                "nearest_mode",
-                if upsample {
-                    "floor"
-                } else {
-                    "round_prefer_floor"
-                },
-            ),
+            coordinates: text("coordinate_transformation_mode", "half_pixel"),
+            nearest: text("nearest_mode", "round_prefer_floor"),
             cubic_a: self.source.float("cubic_coeff_a").unwrap_or(-0.75),
             exclude_outside: self.source.int("exclude_outside") == Some(1),
         };
@@ -61,7 +50,7 @@ impl Scope<'_, '_> {
                 "it keeps the aspect ratio, for which there is no rewrite".to_owned(),
             ));
         }
-        let axes = match self.resized_axes(upsample) {
+        let axes = match self.resized_axes() {
             Ok(axes) => axes,
             Err(reason) => return Ok(Outcome::Refuse(reason)),
         };
@@ -108,7 +97,7 @@ impl Scope<'_, '_> {
         self.transpose(&product, &order)
     }
 
-    fn resized_axes(&self, upsample: bool) -> Result<Vec<Axis>, String> {
+    fn resized_axes(&self) -> Result<Vec<Axis>, String> {
         let x = self.x();
         let rank = self.rank(&x).ok_or("its input's rank is not known")?;
         let values = |index: usize| match self.input(index) {
@@ -119,11 +108,7 @@ impl Scope<'_, '_> {
                 None => Err("its scales or sizes are not constant"),
             },
         };
-        let (scales, sizes) = if upsample {
-            (values(1)?, None)
-        } else {
-            (values(2)?, values(3)?)
-        };
+        let (scales, sizes) = (values(2)?, values(3)?);
         let axes: Vec<usize> = match self.source.ints("axes") {
             Some(axes) if !axes.is_empty() => axes
                 .iter()
