@@ -218,7 +218,7 @@ impl Build {
     /// When an own checkout or the CUDA toolkit cannot be read.
     pub fn key(&self) -> Result<String> {
         let mut fields = Fields::new();
-        fields.add("layout", "1");
+        fields.add("layout", "2");
         self.manifest.add_to(&mut fields, &self.features);
         for (name, content) in assets::files() {
             if !name.ends_with(".md") {

@@ -133,7 +133,7 @@ fn arguments(
     ];
     args.extend(FIXED.iter().map(|arg| (*arg).to_owned()));
     args.extend(build.features.cmake_args());
-    let maps = path_maps(&sources.onnxruntime);
+    let maps = path_maps(build, &sources.onnxruntime);
     for (variable, name) in [("CMAKE_C_FLAGS", "CFLAGS"), ("CMAKE_CXX_FLAGS", "CXXFLAGS")] {
         let own = std::env::var(name).unwrap_or_default();
         args.push(format!("-D{variable}={}", format!("{own} {maps}").trim()));
@@ -199,17 +199,23 @@ fn arguments(
 
 /// ONNX Runtime's errors name its source files. They name them from ONNX Runtime's own root, not from wherever
 /// somebody's cache folder lies; so the library is the same wherever it is built.
-fn path_maps(onnxruntime: &Path) -> String {
-    let mut maps = format!("-ffile-prefix-map={}/=", onnxruntime.display());
-    // A compiler cache turns paths below its base folder into relative ones. The build folder must not be named
-    // here: it would keep the objects of one key from serving another.
-    if let Some(name) = onnxruntime.file_name() {
-        maps.push_str(&format!(
-            " -ffile-prefix-map=../../sources/{}/=",
+fn path_maps(build: &Build, onnxruntime: &Path) -> String {
+    let sources = build.cache.sources();
+    // Compilers take the last map that fits. A compiler cache turns paths below its base folder into relative ones,
+    // hence the second form of each. The build folder must not be named here: it would keep the objects of one key
+    // from serving another.
+    let mut maps = vec![
+        format!("-ffile-prefix-map={}/=", sources.display()),
+        "-ffile-prefix-map=../../sources/=".to_owned(),
+        format!("-ffile-prefix-map={}/=", onnxruntime.display()),
+    ];
+    if let Ok(name) = onnxruntime.strip_prefix(&sources) {
+        maps.push(format!(
+            "-ffile-prefix-map=../../sources/{}/=",
             name.display()
         ));
     }
-    maps
+    maps.join(" ")
 }
 
 /// ccache is told to see paths below the cache folder as relative: an object then serves every build folder.

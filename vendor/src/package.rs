@@ -42,6 +42,7 @@ pub(crate) fn run(
             &mut |_| {},
         )
         .map_err(|failed| failed.into_error(|output| output.join("\n")))?;
+        relocate(&prefix.join("lib/pkgconfig/libonnxruntime.pc"))?;
         licences(sources, prefix)?;
         let info = build_info(build, tools, sources, configured, timings);
         let path = prefix.join(BUILD_INFO);
@@ -50,6 +51,27 @@ pub(crate) fn run(
         Install::open(prefix)?;
         Ok(())
     })
+}
+
+/// ONNX Runtime writes the prefix of its configuration into pkg-config's file. An install does not know where it will
+/// lie, so the file shall say that it is two folders up.
+fn relocate(pc: &Path) -> Result<()> {
+    let text = match fs::read_to_string(pc) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(format!("reading {}", pc.display()))(error)),
+    };
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| {
+            if line.starts_with("prefix=") {
+                "prefix=${pcfiledir}/../.."
+            } else {
+                line
+            }
+        })
+        .collect();
+    fs::write(pc, lines.join("\n") + "\n").map_err(Error::io(format!("writing {}", pc.display())))
 }
 
 /// Copies licences to `share/licenses/NAME/`.

@@ -23,6 +23,8 @@ add_library(onnxruntime SHARED ../src/api.cc)
 target_link_libraries(onnxruntime PRIVATE onnxruntime_common)
 set_target_properties(onnxruntime PROPERTIES VERSION 1.21.0 SOVERSION 1)
 install(TARGETS onnxruntime DESTINATION ${CMAKE_INSTALL_LIBDIR})
+file(WRITE ${CMAKE_BINARY_DIR}/libonnxruntime.pc "prefix=${CMAKE_INSTALL_PREFIX}\nVersion: 1.21.0\n")
+install(FILES ${CMAKE_BINARY_DIR}/libonnxruntime.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ../onnxruntime_c_api.h ../onnxruntime_training_c_api.h DESTINATION include/onnxruntime)
 "#;
 
@@ -180,6 +182,8 @@ fn an_archive_becomes_a_prefix_and_a_batch_that_collides_is_taken_apart() {
             .join("share/licenses/onnxruntime/LICENSE")
             .is_file()
     );
+    let pc = fs::read_to_string(install.lib_dir.join("pkgconfig/libonnxruntime.pc")).unwrap();
+    assert_eq!(pc, "prefix=${pcfiledir}/../..\nVersion: 1.21.0\n");
     let info: toml::Table = toml::from_str(&install.build_info().unwrap()).unwrap();
     let alone = info["compiled_alone_after_failure"].as_array().unwrap();
     assert_eq!(alone.len(), 3);
