@@ -1,19 +1,24 @@
 //! Finds (or builds) ONNX Runtime, generates the bindings from its own header, and arranges that what cargo runs
 //! finds the library.
 
-mod prefix;
-
 use std::env;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use prefix::Prefix;
+use onnxruntime_training_src::Install;
 
 fn main() {
     println!("cargo:rerun-if-changed=build");
-    for name in ["ORT_TRAINING_PREFIX", "DOCS_RS"] {
+    for name in ["ORT_TRAINING_PREFIX", "DOCS_RS", "LIBCLANG_PATH"] {
         println!("cargo:rerun-if-env-changed={name}");
+    }
+    #[cfg(feature = "vendored")]
+    for (names, _) in onnxruntime_training_src::VARIABLES {
+        // The last entry names several.
+        for name in names.split(',') {
+            println!("cargo:rerun-if-env-changed={}", name.trim());
+        }
     }
     if env::var_os("DOCS_RS").is_some() {
         // Documentation needs names and types only, and its builders have neither network nor an hour.
@@ -50,11 +55,9 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 /// First match wins: a prefix that the user names, pkg-config when asked for, the vendored build.
-fn find_install() -> Result<Prefix, Box<dyn Error>> {
+fn find_install() -> Result<Install, Box<dyn Error>> {
     if let Some(root) = env::var_os("ORT_TRAINING_PREFIX").filter(|value| !value.is_empty()) {
-        let root = PathBuf::from(root);
-        return Prefix::open(&root)
-            .map_err(|error| format!("ORT_TRAINING_PREFIX: {error}").into());
+        return Install::open(&root).map_err(|error| format!("ORT_TRAINING_PREFIX: {error}").into());
     }
     #[cfg(feature = "system")]
     if let Some(install) = system_install()? {
@@ -64,17 +67,12 @@ fn find_install() -> Result<Prefix, Box<dyn Error>> {
 }
 
 #[cfg(feature = "system")]
-fn system_install() -> Result<Option<Prefix>, Box<dyn Error>> {
+fn system_install() -> Result<Option<Install>, Box<dyn Error>> {
     // Probing must not print link flags: this script links a mirror of the folder it finds.
     match pkg_config::Config::new().cargo_metadata(false).probe("libonnxruntime") {
-        Ok(library) => {
-            let lib_dir = library
-                .link_paths
-                .first()
-                .cloned()
-                .ok_or("pkg-config: libonnxruntime.pc names no library folder")?;
-            let root = lib_dir.parent().unwrap_or(&lib_dir).to_owned();
-            Ok(Some(Prefix::from_parts(&root, library.include_paths, lib_dir)?))
+        Ok(_) => {
+            let prefix = pkg_config::get_variable("libonnxruntime", "prefix")?;
+            Ok(Some(Install::open(&prefix).map_err(|error| format!("pkg-config: {error}"))?))
         }
         Err(error) if cfg!(feature = "vendored") => {
             println!("cargo:warning=pkg-config finds no libonnxruntime ({error}); building from source");
@@ -85,12 +83,23 @@ fn system_install() -> Result<Option<Prefix>, Box<dyn Error>> {
 }
 
 #[cfg(feature = "vendored")]
-fn vendored_install() -> Result<Prefix, Box<dyn Error>> {
-    Err("the vendored build is not joined yet: set ORT_TRAINING_PREFIX".into())
+fn vendored_install() -> Result<Install, Box<dyn Error>> {
+    use onnxruntime_training_src::{Build, progress, tools};
+
+    let build = Build::from_env()?;
+    let build = if cfg!(feature = "cuda") { build.cuda(true) } else { build };
+    if env::var_os("LIBCLANG_PATH").is_none()
+        && let Some(dir) = tools::libclang_dir(build.cache_ref())
+    {
+        // SAFETY: the build script has one thread at this point; bindgen reads the variable later.
+        unsafe { env::set_var("LIBCLANG_PATH", dir) };
+    }
+    // Cargo shows these lines with -vv only; `onnxruntime-training-src build` shows them as they come.
+    Ok(build.build_with(&progress::Lines::new())?)
 }
 
 #[cfg(not(feature = "vendored"))]
-fn vendored_install() -> Result<Prefix, Box<dyn Error>> {
+fn vendored_install() -> Result<Install, Box<dyn Error>> {
     Err("no ONNX Runtime to link: set ORT_TRAINING_PREFIX to an install with training, \
          or turn on the feature `vendored` (builds it from source) or `system` (asks pkg-config)"
         .into())
@@ -98,7 +107,7 @@ fn vendored_install() -> Result<Prefix, Box<dyn Error>> {
 
 /// Puts the libraries under `OUT_DIR/lib`. Cargo adds link-search folders that lie inside its target folder to the
 /// library path of everything it runs, so programs, tests and examples start with no environment variable set.
-fn mirror_libraries(install: &Prefix, out_dir: &Path) -> Result<PathBuf, Box<dyn Error>> {
+fn mirror_libraries(install: &Install, out_dir: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let mirror = out_dir.join("lib");
     match fs::remove_dir_all(&mirror) {
         Ok(()) => {}
@@ -106,7 +115,7 @@ fn mirror_libraries(install: &Prefix, out_dir: &Path) -> Result<PathBuf, Box<dyn
         Err(error) => return Err(error.into()),
     }
     fs::create_dir_all(&mirror)?;
-    for library in install.libraries() {
+    for library in libraries(&install.lib_dir)? {
         println!("cargo:rerun-if-changed={}", library.display());
         let name = library.file_name().ok_or("a library without a name")?;
         let target = mirror.join(name);
@@ -126,7 +135,22 @@ fn mirror_libraries(install: &Prefix, out_dir: &Path) -> Result<PathBuf, Box<dyn
     Ok(mirror)
 }
 
-fn generate_bindings(install: &Prefix, out_dir: &Path) -> Result<(), Box<dyn Error>> {
+/// The library itself and its execution providers, with the links that name them.
+fn libraries(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("libonnxruntime") && (name.contains(".so") || name.ends_with(".dylib")) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn generate_bindings(install: &Install, out_dir: &Path) -> Result<(), Box<dyn Error>> {
     let mut builder = bindgen::Builder::default()
         .header_contents("ort_training.h", "#include \"onnxruntime_training_c_api.h\"\n")
         .allowlist_item("Ort.*|ORT.*|ONNX.*")
