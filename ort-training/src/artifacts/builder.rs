@@ -271,6 +271,7 @@ impl ArtifactsBuilder {
                 .iter()
                 .map(|i| i.label().to_owned())
                 .collect(),
+            unknown_fields: std::mem::take(&mut forward.unknown),
             ..Report::default()
         };
         let (trainable, frozen) = values(forward.graph(), &parameters)?;

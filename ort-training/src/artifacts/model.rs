@@ -9,7 +9,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 use super::error::{ArtifactsError, Result};
-use super::onnx::{GraphProto, ModelProto, TensorProto, element_size};
+use super::onnx::{GraphProto, ModelProto, TensorProto, element_size, unknown_fields};
 
 /// The newest versions that ONNX Runtime 1.21 reads.
 const NEWEST_IR: i64 = 10;
@@ -22,6 +22,8 @@ const OLDEST_OPSET: i64 = 11;
 pub(crate) struct Forward {
     pub(crate) model: ModelProto,
     pub(crate) opset: i64,
+    /// Fields of a newer schema, which are left out.
+    pub(crate) unknown: Vec<String>,
 }
 
 impl Forward {
@@ -43,12 +45,16 @@ impl Forward {
                 "{what} is empty; expected an ONNX model"
             )));
         }
-        let model = ModelProto::decode(bytes).map_err(|e| {
+        let model = ModelProto::decode(bytes.clone()).map_err(|e| {
             ArtifactsError::InvalidModel(format!(
                 "{what} ({size} bytes) is not an ONNX model, or a truncated one: {e}"
             ))
         })?;
-        Self::from_proto(model, directory, what)
+        let forward = Self::from_proto(model, directory, what)?;
+        Ok(Self {
+            unknown: unknown_fields(&bytes),
+            ..forward
+        })
     }
 
     pub(crate) fn from_proto(
@@ -87,7 +93,11 @@ impl Forward {
             .map(|t| t.label().to_owned())
             .collect();
         graph.input.retain(|input| !names.contains(input.label()));
-        Ok(Self { model, opset })
+        Ok(Self {
+            model,
+            opset,
+            unknown: Vec::new(),
+        })
     }
 
     pub(crate) fn graph(&self) -> &GraphProto {

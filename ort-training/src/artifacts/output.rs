@@ -253,12 +253,38 @@ impl Artifacts {
             )));
         }
         // ONNX Runtime's writer writes files only.
+        #[cfg(target_os = "linux")]
+        if let Some(mut file) = memory_file() {
+            use std::io::{Read, Seek};
+            use std::os::fd::AsRawFd;
+            let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            if path.exists() {
+                self.save_checkpoint(&path, false, false)?;
+                let mut bytes = Vec::new();
+                file.rewind()
+                    .and_then(|()| file.read_to_end(&mut bytes))
+                    .map_err(|e| {
+                        ArtifactsError::io("reading the checkpoint back from memory", e)
+                    })?;
+                return Ok(bytes);
+            }
+        }
         let directory =
             tempfile::tempdir().map_err(|e| ArtifactsError::io("making a temporary folder", e))?;
         let path = directory.path().join("checkpoint");
         self.save_checkpoint(&path, false, false)?;
         fs::read(&path).map_err(|e| ArtifactsError::reading(&path, e))
     }
+}
+
+/// A file that is memory only.
+#[cfg(target_os = "linux")]
+fn memory_file() -> Option<File> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the name is a C string.
+    let descriptor = unsafe { libc::memfd_create(c"checkpoint".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: a descriptor that is not negative is open and nobody else's.
+    (descriptor >= 0).then(|| unsafe { File::from_raw_fd(descriptor) })
 }
 
 fn borrowed(tensors: &[TensorProto]) -> Vec<CheckpointTensor<'_>> {

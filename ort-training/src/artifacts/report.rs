@@ -20,6 +20,8 @@ pub struct Report {
     pub eval_outputs: Vec<String>,
     /// Nodes of the forward graph that were rewritten before it was differentiated.
     pub rewrites: Vec<Rewrite>,
+    /// Fields of the forward model that a newer ONNX schema has and this crate does not: the artifacts lack them.
+    pub unknown_fields: Vec<String>,
 }
 
 /// A node that was replaced by an equal form that can be differentiated. Only the training model has that form; the
@@ -50,6 +52,9 @@ impl fmt::Display for Report {
                 "rewritten: {} '{}' as {}",
                 rewrite.op_type, rewrite.node, rewrite.form
             )?;
+        }
+        for field in &self.unknown_fields {
+            writeln!(f, "left out, not known: {field}")?;
         }
         Ok(())
     }

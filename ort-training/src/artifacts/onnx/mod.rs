@@ -6,11 +6,14 @@
 mod build;
 mod data;
 mod messages;
+mod unknown;
 
 pub(crate) use build::{
     attribute, initializer_f32, initializer_i64, node, scalar_f32, tensor_info,
 };
 pub(crate) use data::{TensorValues, element_size, type_name};
+pub(crate) use unknown::unknown_fields;
+
 pub use messages::*;
 
 pub use prost::bytes::Bytes;
