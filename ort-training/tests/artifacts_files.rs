@@ -342,6 +342,15 @@ fn losses_that_do_not_fit() {
         .node("Abs", &["logits"], &["l"])
         .output("l", &[-1, 4]);
     refused(builder().loss(custom(wide)), &["one element"]);
+    let lying = Model::new(17)
+        .input("logits", &[-1, 4])
+        .node("Abs", &["logits"], &["l"])
+        .output("l", &[]);
+    let text = refused(builder().loss(custom(lying)), &[]).to_string();
+    assert!(
+        text.contains("one element") || text.contains("shape"),
+        "{text}"
+    );
     assert!(Loss::custom(b"nonsense".to_vec()).is_err());
 }
 

@@ -251,6 +251,28 @@ impl ArtifactsBuilder {
             &self.loss,
             &loss_inputs,
         )?;
+        if let Loss::Custom(custom) = &self.loss {
+            let imported = |domain: &Option<String>| {
+                forward
+                    .model
+                    .opset_import
+                    .iter()
+                    .any(|o| o.domain == *domain)
+            };
+            let missing: Vec<_> = custom
+                .opset_import
+                .iter()
+                .filter(|o| {
+                    !matches!(o.domain.as_deref(), None | Some("" | "ai.onnx"))
+                        && !imported(&o.domain)
+                })
+                .cloned()
+                .collect();
+            forward.model.opset_import.extend(missing);
+            // What the loss model says of its values may be wrong, and of most it says nothing.
+            types = Types::infer(native, &forward.model)?;
+            loss::check_scalar(&types, &loss.loss, "the loss model's output")?;
+        }
         let parameters = select(
             forward.graph(),
             &types,

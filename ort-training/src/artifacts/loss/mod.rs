@@ -234,24 +234,29 @@ impl LossGraph<'_> {
     }
 
     pub(crate) fn check_scalar(&self, value: &str, what: &str) -> Result<()> {
-        if let Some(elem_type) = self.types.elem_type(value)
-            && elem_type != data_type::FLOAT
-        {
-            return Err(ArtifactsError::Loss(format!(
-                "{what} '{value}' is {}; expected float",
-                type_name(elem_type)
-            )));
-        }
-        if let Some(dims) = self.types.dims(value)
-            && dims.iter().any(|d| d.known() != Some(1))
-        {
-            return Err(ArtifactsError::Loss(format!(
-                "{what} '{value}' has shape {}; expected one element",
-                show_shape(dims)
-            )));
-        }
-        Ok(())
+        check_scalar(self.types, value, what)
     }
+}
+
+/// Fails when a value is known not to be one float.
+pub(crate) fn check_scalar(types: &Types, value: &str, what: &str) -> Result<()> {
+    if let Some(elem_type) = types.elem_type(value)
+        && elem_type != data_type::FLOAT
+    {
+        return Err(ArtifactsError::Loss(format!(
+            "{what} '{value}' is {}; expected float",
+            type_name(elem_type)
+        )));
+    }
+    if let Some(dims) = types.dims(value)
+        && dims.iter().any(|d| d.known() != Some(1))
+    {
+        return Err(ArtifactsError::Loss(format!(
+            "{what} '{value}' has shape {}; expected one element",
+            show_shape(dims)
+        )));
+    }
+    Ok(())
 }
 
 /// A shape for messages: `[batch, 10]`.
