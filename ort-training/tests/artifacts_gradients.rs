@@ -883,6 +883,41 @@ fn resizes() {
             same_forward(&what, &checked);
         }
     }
+    // Repeated by whole numbers, for sizes that the model leaves open.
+    for (coordinates, rounding) in [
+        ("asymmetric", "floor"),
+        ("half_pixel", "round_prefer_floor"),
+        ("pytorch_half_pixel", "round_prefer_ceil"),
+    ] {
+        for open in [false, true] {
+            let dims: Vec<i64> = if open {
+                vec![-1, 2, -1, -1]
+            } else {
+                x.to_vec()
+            };
+            let model = Model::new(17)
+                .input("x", &dims)
+                .weight("w", x, &Rng(2).values(40, -1.0, 1.0))
+                .node("Mul", &["x", "w"], &["h"])
+                .weight("scales", &[4], &[1.0, 1.0, 2.0, 3.0])
+                .node_with(
+                    "Resize",
+                    &["h", "", "scales"],
+                    &["y"],
+                    &[
+                        ("mode", Attr::Text("nearest")),
+                        ("coordinate_transformation_mode", Attr::Text(coordinates)),
+                        ("nearest_mode", Attr::Text(rounding)),
+                    ],
+                )
+                .output("y", &[-1, 2, -1, -1]);
+            let checked = check(&model.bytes(), &[("x", input_like(x, 5))], 3);
+            let what = format!("Resize, nearest by {coordinates} and {rounding}, open {open}");
+            close(&what, &checked);
+            same_forward(&what, &checked);
+            assert_eq!(checked.report.rewrites[0].form, "Expand and Reshape");
+        }
+    }
     // By scales, and in one and three dimensions.
     for (dims, scales, y) in [
         (&[1, 2, 5][..], &[1.0, 1.0, 2.0][..], &[1, 2, 10][..]),
