@@ -348,7 +348,19 @@ fn convolutions() {
 #[test]
 fn transposed_convolutions() {
     type Case<'a> = (&'a str, &'a [i64], &'a [i64], &'a [(&'a str, Attr<'a>)]);
-    let cases: [Case; 8] = [
+    let cases: [Case; 10] = [
+        (
+            "tiling, 1-D",
+            &[2, 3, 4],
+            &[3, 2, 3],
+            &[("strides", Attr::Ints(&[3]))],
+        ),
+        (
+            "tiling, 3-D",
+            &[1, 2, 2, 3, 2],
+            &[2, 2, 2, 1, 3],
+            &[("strides", Attr::Ints(&[2, 1, 3]))],
+        ),
         ("plain", &[2, 2, 4, 3], &[2, 3, 3, 2], &[]),
         (
             "strided",

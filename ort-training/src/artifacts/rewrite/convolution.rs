@@ -16,7 +16,69 @@ struct Settings {
     group: i64,
 }
 
+impl Settings {
+    /// Whether every output element comes from one input element: the windows touch and do not overlap.
+    fn tiles(&self) -> bool {
+        self.group == 1
+            && self.kernel == self.strides
+            && self.dilations.iter().all(|&d| d == 1)
+            && self
+                .begin
+                .iter()
+                .chain(&self.end)
+                .chain(&self.output_padding)
+                .all(|&p| p == 0)
+    }
+}
+
 impl Scope<'_, '_> {
+    /// Windows that tile the output (the usual way up in a U-Net): a product for each input element, whose results are
+    /// its tile. No zeros are multiplied.
+    fn convolve_and_spread(&mut self, x: &str, weight: &str, shape: &[i64]) -> Outcome {
+        let (inputs, outputs, kernel) = (shape[0], shape[1], shape[2..].to_vec());
+        let spatial = kernel.len();
+        // [C_in, C_out, k…] → [C_out·k…, C_in, 1…]
+        let order: Vec<i64> = (1..shape.len() as i64).chain([0]).collect();
+        let turned = self.transpose(weight, &order);
+        let tile: i64 = kernel.iter().product();
+        let flat: Vec<i64> = [outputs * tile, inputs]
+            .into_iter()
+            .chain(vec![1; spatial])
+            .collect();
+        let pointwise = self.reshape(&turned, &flat);
+        let tiles = self.op_with(
+            "Conv",
+            &[x, &pointwise],
+            [attribute::ints("kernel_shape", &vec![1; spatial])],
+        );
+
+        // [N, C_out·kh·kw, H, W] → [N, C_out, kh, kw, H, W] → [N, C_out, H, kh, W, kw] → [N, C_out, H·kh, W·kw]
+        let mut apart = vec![Part::Times(x, 0, 1), Part::Fixed(outputs)];
+        apart.extend(kernel.iter().map(|&k| Part::Fixed(k)));
+        apart.extend((0..spatial).map(|axis| Part::Times(x, axis + 2, 1)));
+        let apart = self.reshape_to(&tiles, &apart);
+        let order: Vec<i64> = [0, 1]
+            .into_iter()
+            .chain((0..spatial as i64).flat_map(|axis| [2 + spatial as i64 + axis, 2 + axis]))
+            .collect();
+        let woven = self.transpose(&apart, &order);
+        let mut full = vec![Part::Times(x, 0, 1), Part::Fixed(outputs)];
+        full.extend(
+            kernel
+                .iter()
+                .enumerate()
+                .map(|(axis, &k)| Part::Times(x, axis + 2, k)),
+        );
+        let mut y = self.reshape_to(&woven, &full);
+        if let Some(bias) = self.input(2).map(str::to_owned) {
+            let broadcast: Vec<i64> = [-1].into_iter().chain(vec![1; spatial]).collect();
+            let bias = self.reshape(&bias, &broadcast);
+            y = self.op("Add", &[&y, &bias]);
+        }
+        self.finish(&y);
+        Outcome::Done("Conv and spreading of its tiles")
+    }
+
     pub(super) fn conv_transpose(&mut self) -> Result<Outcome> {
         let (x, weight) = (self.x(), self.source.input[1].clone());
         let Some(weight_shape) = self.fixed_shape(&weight).filter(|s| s.len() >= 3) else {
@@ -28,6 +90,9 @@ impl Scope<'_, '_> {
             Ok(settings) => settings,
             Err(reason) => return Ok(Outcome::Refuse(reason)),
         };
+        if settings.tiles() {
+            return Ok(self.convolve_and_spread(&x, &weight, &weight_shape));
+        }
         let spread = self.zeros_between(&x, &settings.strides);
         let kernel = self.convolution_weight(&weight, &weight_shape, settings.group);
 
