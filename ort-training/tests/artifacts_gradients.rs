@@ -1432,3 +1432,41 @@ fn global_pooling_of_open_sizes() {
         );
     }
 }
+
+/// What PyTorch writes for a resizing to the size of another value, with the batch left open.
+#[test]
+fn resizing_to_the_size_of_another_value() {
+    let (x, skip): (&[i64], &[i64]) = (&[2, 3, 4, 5], &[2, 2, 8, 7]);
+    let model = Model::new(17)
+        .input("x", &[-1, 3, 4, 5])
+        .input("skip", &[-1, 2, 8, 7])
+        .weight("w", &[3, 1, 1], &[0.7, -0.4, 1.1])
+        .node("Mul", &["x", "w"], &["m"])
+        .node("Tanh", &["m"], &["t"])
+        .node("Shape", &["t"], &["shape"])
+        .node("Shape", &["skip"], &["skip.shape"])
+        .integers("from0", &[0])
+        .integers("to2", &[2])
+        .integers("to4", &[4])
+        .node("Slice", &["shape", "from0", "to2", "from0"], &["head"])
+        .node("Slice", &["skip.shape", "to2", "to4", "from0"], &["tail"])
+        .node_with(
+            "Concat",
+            &["head", "tail"],
+            &["sizes"],
+            &[("axis", Attr::Int(0))],
+        )
+        .node_with(
+            "Resize",
+            &["t", "", "", "sizes"],
+            &["r"],
+            &[("mode", Attr::Text("linear"))],
+        )
+        .node_with("Concat", &["r", "skip"], &["y"], &[("axis", Attr::Int(1))])
+        .output("y", &[-1, 5, 8, 7]);
+    let inputs = [("x", input_like(x, 5)), ("skip", input_like(skip, 6))];
+    let checked = check(&model.bytes(), &inputs, 3);
+    close("Resize to the size of another value", &checked);
+    same_forward("Resize to the size of another value", &checked);
+    assert_eq!(checked.report.rewrites.len(), 1);
+}

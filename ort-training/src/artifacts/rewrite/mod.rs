@@ -11,6 +11,7 @@ mod pooling;
 mod recurrent;
 mod reductions;
 mod resize;
+mod sizes;
 
 use std::collections::HashSet;
 
@@ -82,10 +83,10 @@ impl<'a> Rewriter<'a> {
         let mut refused = Vec::new();
         let nodes = std::mem::take(&mut self.graph.node);
         let mut rewritten = Vec::with_capacity(nodes.len());
-        // Constants are looked up among the nodes, too.
+        // Constants, and sizes computed from shapes, are looked up among the nodes.
         let constants: Vec<NodeProto> = nodes
             .iter()
-            .filter(|n| n.op() == "Constant")
+            .filter(|n| sizes::is_followed(n))
             .cloned()
             .collect();
         self.graph.node.clone_from(&constants);
@@ -258,6 +259,11 @@ impl Scope<'_, '_> {
 
     fn constant(&self, name: &str) -> Option<TensorValues> {
         constant(self.rewriter.graph, name)
+    }
+
+    /// The numbers of a computed shape.
+    fn sizes(&self, name: &str) -> Option<Vec<sizes::Size>> {
+        sizes::sizes(self.rewriter.graph, self.rewriter.types, name)
     }
 
     fn elem_type(&self, name: &str) -> i32 {

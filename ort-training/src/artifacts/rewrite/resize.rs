@@ -1,8 +1,8 @@
 //! Resize as what it is: a linear map along each axis. Nearest picks elements, linear and cubic weigh them.
 
 use super::super::error::Result;
-use super::super::onnx::TensorValues;
 use super::indexing::Part;
+use super::sizes::{Size, size_of};
 use super::{Outcome, Scope};
 
 /// How one axis is resized.
@@ -139,15 +139,20 @@ impl Scope<'_, '_> {
     fn resized_axes(&self, settings: &Settings) -> Result<Vec<Axis>, String> {
         let x = self.x();
         let rank = self.rank(&x).ok_or("its input's rank is not known")?;
-        let values = |index: usize| match self.input(index) {
-            None => Ok(None),
+        let scales = match self.input(2) {
+            None => None,
             Some(name) => match self.constant(name) {
-                Some(values) if values.floats().is_empty() => Ok(None),
-                Some(values) => Ok(Some(values)),
-                None => Err("its scales or sizes are not constant"),
+                Some(values) => Some(values.floats()).filter(|scales| !scales.is_empty()),
+                None => return Err("its scales are not constant".to_owned()),
             },
         };
-        let (scales, sizes) = (values(2)?, values(3)?);
+        let sizes = match self.input(3) {
+            None => None,
+            Some(name) => Some(
+                self.sizes(name)
+                    .ok_or("its sizes are not known: they do not follow from shapes")?,
+            ),
+        };
         let axes: Vec<usize> = match self.source.ints("axes") {
             Some(axes) if !axes.is_empty() => axes
                 .iter()
@@ -156,9 +161,9 @@ impl Scope<'_, '_> {
             _ => (0..rank).collect(),
         };
         let given = match (&sizes, &scales) {
-            (Some(TensorValues::Int(sizes)), _) => sizes.len(),
-            (_, Some(scales)) => scales.floats().len(),
-            _ => return Err("it has neither scales nor sizes".to_owned()),
+            (Some(sizes), _) => sizes.len(),
+            (None, Some(scales)) => scales.len(),
+            (None, None) => return Err("it has neither scales nor sizes".to_owned()),
         };
         if given != axes.len() {
             return Err(format!(
@@ -169,8 +174,20 @@ impl Scope<'_, '_> {
         let mut resized = Vec::new();
         for (i, &index) in axes.iter().enumerate() {
             let known = self.known_dim(&x, index);
-            let scale = scales.as_ref().map(|s| s.floats()[i] as f32);
-            let size = sizes.as_ref().and_then(|s| s.ints()).map(|s| s[i]);
+            let scale = scales.as_ref().map(|s| s[i] as f32);
+            let size = match sizes.as_ref().map(|s| &s[i]) {
+                None => None,
+                Some(Size::Known(size)) => Some(*size),
+                // As large as it was.
+                Some(same) if Some(same) == size_of(self.rewriter.types, &x, index).as_ref() => {
+                    continue;
+                }
+                Some(_) => {
+                    return Err(format!(
+                        "the size of axis {index} of its output is not known"
+                    ));
+                }
+            };
             if size.is_none() && scale == Some(1.0) {
                 continue;
             }
