@@ -1,7 +1,9 @@
 //! Gradients of a training model against numerical differentiation of its evaluation model.
 
 use ort_training::artifacts::onnx::{TypeValue, data_type};
-use ort_training::artifacts::{ArtifactBytes, ArtifactsBuilder, ArtifactsError, BatchNorm, Loss, Report};
+use ort_training::artifacts::{
+    ArtifactBytes, ArtifactsBuilder, ArtifactsError, BatchNorm, Loss, Report,
+};
 use prost::Message;
 
 use super::model::to_double;
@@ -144,7 +146,10 @@ fn with_open_sizes(model: &[u8], inputs: &[(&str, Tensor)]) -> Option<(Vec<u8>, 
     let dims = inputs.iter().find(|(name, _)| *name == "x")?.1.dims.clone();
     let mut proto = ort_training::artifacts::onnx::ModelProto::decode(model).expect("a model");
     let graph = proto.graph.as_mut().expect("a graph");
-    let at = graph.node.iter().position(|n| n.op_type.as_deref() == Some("Mul") && n.output[0] == "h")?;
+    let at = graph
+        .node
+        .iter()
+        .position(|n| n.op_type.as_deref() == Some("Mul") && n.output[0] == "h")?;
     graph.node[at].output[0] = "h.closed".to_owned();
     let mut slice = graph.node[at].clone();
     slice.op_type = Some("Slice".to_owned());
@@ -154,16 +159,26 @@ fn with_open_sizes(model: &[u8], inputs: &[(&str, Tensor)]) -> Option<(Vec<u8>, 
     graph.node.insert(at + 1, slice);
     let rank = dims.len() as i64;
     for name in ["h.from", "h.to"] {
-        graph.input.push(super::model::info(name, data_type::INT64, &[rank]));
+        graph
+            .input
+            .push(super::model::info(name, data_type::INT64, &[rank]));
     }
     for output in &mut graph.output {
         let open = super::model::info(output.name.as_deref()?, data_type::FLOAT, &[]);
         output.r#type = open.r#type;
-        if let Some(TypeValue::Tensor(tensor)) = output.r#type.as_mut().and_then(|t| t.value.as_mut()) {
+        if let Some(TypeValue::Tensor(tensor)) =
+            output.r#type.as_mut().and_then(|t| t.value.as_mut())
+        {
             tensor.shape = None;
         }
     }
-    Some((proto.encode_to_vec(), [Tensor::i64(&[rank], &vec![0; dims.len()]), Tensor::i64(&[rank], &dims)]))
+    Some((
+        proto.encode_to_vec(),
+        [
+            Tensor::i64(&[rank], &vec![0; dims.len()]),
+            Tensor::i64(&[rank], &dims),
+        ],
+    ))
 }
 
 fn check_once(
@@ -277,5 +292,10 @@ fn check_once(
             worst = worst.max((found - expected).abs() / largest);
         }
     }
-    Ok(Checked { report, worst, arithmetic, forward })
+    Ok(Checked {
+        report,
+        worst,
+        arithmetic,
+        forward,
+    })
 }
