@@ -1470,3 +1470,125 @@ fn resizing_to_the_size_of_another_value() {
     same_forward("Resize to the size of another value", &checked);
     assert_eq!(checked.report.rewrites.len(), 1);
 }
+
+#[test]
+fn einsums() {
+    // Equation, shapes of both operands and of the output.
+    let cases: [(&str, &[i64], &[i64], &[i64]); 12] = [
+        ("ij,jk->ik", &[3, 4], &[4, 2], &[3, 2]),
+        ("ij,jk", &[3, 4], &[4, 2], &[3, 2]),
+        (
+            "bhid,bhjd->bhij",
+            &[2, 2, 3, 4],
+            &[2, 2, 5, 4],
+            &[2, 2, 3, 5],
+        ),
+        (
+            "bhij,bjhd->bihd",
+            &[2, 2, 3, 4],
+            &[2, 4, 2, 3],
+            &[2, 3, 2, 3],
+        ),
+        ("bi,bj->bij", &[2, 3], &[2, 4], &[2, 3, 4]),
+        ("bi,bi->b", &[2, 3], &[2, 3], &[2]),
+        ("i,j->ji", &[3], &[4], &[4, 3]),
+        ("bcij,cd->bdij", &[2, 3, 2, 2], &[3, 4], &[2, 4, 2, 2]),
+        ("abc,bcd->ad", &[2, 3, 4], &[3, 4, 2], &[2, 2]),
+        ("abc,cd->d", &[2, 3, 4], &[4, 2], &[2]),
+        ("bij,bij->", &[2, 3, 2], &[2, 3, 2], &[]),
+        (
+            "nctkv,kvw->nctw",
+            &[2, 2, 3, 2, 3],
+            &[2, 3, 4],
+            &[2, 2, 3, 4],
+        ),
+    ];
+    for (equation, a, b, y) in cases {
+        println!("{equation}");
+        let count = b.iter().product::<i64>() as usize;
+        let model = through(a, y, -1.0, 1.0, |m| {
+            m.weight("v", b, &Rng(9).values(count, -1.0, 1.0))
+                .node_with(
+                    "Einsum",
+                    &["h", "v"],
+                    &["y"],
+                    &[("equation", Attr::Text(equation))],
+                )
+        });
+        let checked = check(&model.bytes(), &[("x", input_like(a, 5))], 3);
+        close(equation, &checked);
+        same_forward(equation, &checked);
+    }
+    for (equation, y) in [
+        ("abc->ac", &[2, 4][..]),
+        ("abc->cba", &[4, 3, 2]),
+        ("abc->", &[]),
+    ] {
+        let model = through(&[2, 3, 4], y, -1.0, 1.0, |m| {
+            m.node_with(
+                "Einsum",
+                &["h"],
+                &["y"],
+                &[("equation", Attr::Text(equation))],
+            )
+        });
+        let checked = check(&model.bytes(), &[("x", input_like(&[2, 3, 4], 5))], 3);
+        close(equation, &checked);
+        same_forward(equation, &checked);
+    }
+}
+
+#[test]
+fn negative_log_likelihood() {
+    use ort_training::artifacts::onnx::data_type::INT64;
+    let targets = [2, 0, 1, 2, 1, 0];
+    for (x, t) in [(&[6, 3][..], &[6][..]), (&[2, 3, 3], &[2, 3])] {
+        for weighted in [false, true] {
+            for (reduction, ignored) in [
+                ("mean", None),
+                ("mean", Some(1)),
+                ("sum", Some(0)),
+                ("none", None),
+            ] {
+                let mut attributes = vec![("reduction", Attr::Text(reduction))];
+                attributes.extend(ignored.map(|i| ("ignore_index", Attr::Int(i))));
+                let y: &[i64] = if reduction == "none" { t } else { &[] };
+                let model = through(x, y, -1.0, 1.0, |m| {
+                    let m = m
+                        .input_of("t", INT64, t)
+                        .weight("class", &[3], &[0.5, 2.0, 1.2]);
+                    let inputs: &[&str] = if weighted {
+                        &["h", "t", "class"]
+                    } else {
+                        &["h", "t"]
+                    };
+                    m.node_with("NegativeLogLikelihoodLoss", inputs, &["y"], &attributes)
+                });
+                let inputs = [("x", input_like(x, 5)), ("t", Tensor::i64(t, &targets))];
+                let checked = check_with(&model.bytes(), &inputs, 3, |b| b.requires_grad(["w"]));
+                close("NegativeLogLikelihoodLoss", &checked);
+                same_forward("NegativeLogLikelihoodLoss", &checked);
+            }
+        }
+    }
+}
+
+#[test]
+fn shrinking_and_casting() {
+    for (low, high) in [(0.7, 2.0), (-2.0, -0.7), (-0.15, 0.15)] {
+        let model = through(&[2, 6], &[2, 6], low, high, |m| {
+            m.node_with(
+                "Shrink",
+                &["h"],
+                &["s"],
+                &[("lambd", Attr::Float(0.3)), ("bias", Attr::Float(0.2))],
+            )
+            .node("CastLike", &["s", "x"], &["c"])
+            // Without a double kernel: that of Shrink rounds to single inside.
+            .node("Atan", &["c"], &["y"])
+        });
+        let checked = check(&model.bytes(), &[("x", input_like(&[2, 6], 5))], 3);
+        close("Shrink, CastLike", &checked);
+        same_forward("Shrink, CastLike", &checked);
+    }
+}

@@ -450,7 +450,15 @@ impl ArtifactsBuilder {
         drop(bytes);
         let mut built = ModelProto::decode(Bytes::from_owner(built))
             .map_err(|e| ArtifactsError::Runtime(format!("its model cannot be read: {e}")))?;
+        let versions = built.clone_without_graph();
         let graph = built.graph.get_or_insert_default();
+        training::join_reshapings(graph, &mut Names::of(graph), |graph| {
+            let model = ModelProto {
+                graph: Some(graph.clone()),
+                ..versions
+            };
+            Types::infer(native, &model)
+        })?;
         training::accumulate_gradients(graph, outputs, parameters)?;
         encode(&built, "the training model")
     }

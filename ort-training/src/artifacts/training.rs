@@ -1,10 +1,11 @@
 //! The training graph: what ONNX Runtime's gradient builder needs before it, and what a training session needs after.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use super::analysis::Types;
 use super::error::{ArtifactsError, Result};
 use super::names::Names;
-use super::onnx::{Dimension, GraphProto, NodeProto, ValueInfoProto, data_type, node, tensor_info};
+use super::onnx::{Dimension, GraphProto, NodeProto, ValueInfoProto, data_type, initializer_i64, node, tensor_info};
 use super::parameters::Parameters;
 
 pub(crate) const LAZY_RESET_GRAD: &str = "lazy_reset_grad";
@@ -143,4 +144,71 @@ fn accumulator(index: usize, buffer: &str, gradient: &str, output: &str) -> Node
 
 fn flag(name: &str) -> ValueInfoProto {
     tensor_info(name, data_type::BOOL, Some(vec![Dimension::fixed(1)]))
+}
+
+/// Joins reshapings that follow each other, where the first takes its shape from a node and the last has a fixed one:
+/// ONNX Runtime's own attempt at that fails, and with it the session. `infer` gives the types of the graph's values.
+pub(crate) fn join_reshapings(
+    graph: &mut GraphProto,
+    names: &mut Names,
+    infer: impl FnOnce(&GraphProto) -> Result<Types>,
+) -> Result<()> {
+    let pairs = |graph: &GraphProto| -> Vec<(usize, usize)> {
+        let produced: HashSet<&str> = graph
+            .node
+            .iter()
+            .flat_map(|n| &n.output)
+            .map(String::as_str)
+            .collect();
+        let given: HashSet<&str> = graph.output.iter().map(|o| o.label()).collect();
+        let mut consumers: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, node) in graph.node.iter().enumerate() {
+            for input in &node.input {
+                consumers.entry(input).or_default().push(index);
+            }
+        }
+        graph
+            .node
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| {
+                n.op() == "Reshape"
+                    && n.input_name(1)
+                        .is_some_and(|shape| produced.contains(shape))
+            })
+            .filter_map(|(index, n)| {
+                let output = n.output_name(0).filter(|o| !given.contains(o))?;
+                let [next] = consumers.get(output)?.as_slice() else {
+                    return None;
+                };
+                let follows = matches!(graph.node[*next].op(), "Reshape" | "Squeeze" | "Unsqueeze")
+                    && graph.node[*next].input_name(0) == Some(output);
+                follows.then_some((index, *next))
+            })
+            .collect()
+    };
+    if pairs(graph).is_empty() {
+        return Ok(());
+    }
+    let types = infer(graph)?;
+    // Longer chains take several rounds, each of which removes a node.
+    loop {
+        let found = pairs(graph).into_iter().find_map(|(first, last)| {
+            let shape = types.fixed_shape(graph.node[last].output_name(0)?)?;
+            shape.iter().all(|&d| d > 0).then_some((first, last, shape))
+        });
+        let Some((first, last, shape)) = found else {
+            return Ok(());
+        };
+        let constant = names.derived(&format!("{}.shape", graph.node[last].label()));
+        graph
+            .initializer
+            .push(initializer_i64(&constant, &[shape.len() as i64], &shape));
+        let source = graph.node[first].input[0].clone();
+        let joined = &mut graph.node[last];
+        joined.op_type = Some("Reshape".to_owned());
+        joined.attribute.clear();
+        joined.input = vec![source, constant];
+        graph.node.remove(first);
+    }
 }

@@ -81,6 +81,29 @@ impl Scope<'_, '_> {
                 let half = self.number(&x, 0.5);
                 (self.op("Mul", &[&both, &half]), "two Exp")
             }
+            "Shrink" => {
+                let (bias, lambda) = (self.float("bias", 0.0), self.float("lambd", 0.5));
+                let [bias, high, low] = [bias, lambda, -lambda].map(|v| self.number(&x, v));
+                let above = self.op("Greater", &[&x, &high]);
+                let below = self.op("Less", &[&x, &low]);
+                let elem_type = i64::from(self.elem_type(&x));
+                let [above, below] = [above, below]
+                    .map(|v| self.op_with("Cast", &[&v], [attribute::int("to", elem_type)]));
+                let (outside, side) = (
+                    self.op("Add", &[&above, &below]),
+                    self.op("Sub", &[&above, &below]),
+                );
+                let shift = self.op("Mul", &[&side, &bias]);
+                let kept = self.op("Mul", &[&x, &outside]);
+                (self.op("Sub", &[&kept, &shift]), "x times a constant gate")
+            }
+            "CastLike" => {
+                let to = i64::from(self.elem_type(self.input(1)?));
+                (
+                    self.op_with("Cast", &[&x], [attribute::int("to", to)]),
+                    "Cast",
+                )
+            }
             "Asin" => (self.asin(&x), "Atan of a quotient"),
             "Acos" => {
                 let asin = self.asin(&x);

@@ -4,6 +4,7 @@
 
 mod activations;
 mod convolution;
+mod einsum;
 mod indexing;
 mod matrices;
 mod normalization;
@@ -222,6 +223,8 @@ impl Scope<'_, '_> {
             "MeanVarianceNormalization" => self.mean_variance_normalization(),
             "Where" => self.where_with_broadcast(),
             "Pad" => self.pad(),
+            "Einsum" => self.einsum(),
+            "NegativeLogLikelihoodLoss" => self.negative_log_likelihood(),
             "MatMul" => self.product_with_vectors(),
             "Conv" => self.convolution(),
             "MaxPool" => self.max_pool(),

@@ -1,6 +1,7 @@
 //! Reductions and sums of several operands.
 
 use super::super::error::Result;
+use super::super::onnx::{attribute, data_type};
 use super::{Outcome, Scope};
 
 impl Scope<'_, '_> {
@@ -109,5 +110,64 @@ impl Scope<'_, '_> {
         }
         self.finish(&sums);
         Ok(Outcome::Done("MatMul with a triangular matrix"))
+    }
+
+    /// -w_t·x_t at the target t, averaged by the weights or summed.
+    pub(super) fn negative_log_likelihood(&mut self) -> Result<Outcome> {
+        let (x, target) = (self.x(), self.source.input[1].clone());
+        let ignored = self.source.int("ignore_index");
+        let reduction = self.source.string("reduction").unwrap_or("mean").to_owned();
+        let mut index = target.clone();
+        let mut weight = self.input(2).map(|weights| weights.to_owned());
+        let mut counts = None;
+        if let Some(ignored) = ignored {
+            let mut constant = self.integer(ignored);
+            let mut zero = self.integer(0);
+            if self.elem_type(&target) == data_type::INT32 {
+                for value in [&mut constant, &mut zero] {
+                    *value = self.op_with(
+                        "Cast",
+                        &[value.as_str()],
+                        [attribute::int("to", data_type::INT32.into())],
+                    );
+                }
+            }
+            let is_ignored = self.op("Equal", &[&target, &constant]);
+            let counted = self.op("Not", &[&is_ignored]);
+            counts = Some(self.op_with(
+                "Cast",
+                &[&counted],
+                [attribute::int("to", self.elem_type(&x).into())],
+            ));
+            index = self.op("Where", &[&is_ignored, &zero, &target]);
+        }
+        if let Some(weights) = &weight {
+            weight = Some(self.op("Gather", &[weights, &index]));
+        }
+        // The weight of each example, where they differ.
+        let share = match (weight, counts) {
+            (Some(weight), Some(counts)) => Some(self.op("Mul", &[&weight, &counts])),
+            (weight, counts) => weight.or(counts),
+        };
+        let place = self.unsqueeze(&index, &[1]);
+        let picked = self.op_with("GatherElements", &[&x, &place], [attribute::int("axis", 1)]);
+        let picked = self.squeeze(&picked, &[1]);
+        let mut loss = self.op("Neg", &[&picked]);
+        if let Some(share) = &share {
+            loss = self.op("Mul", &[&loss, share]);
+        }
+        let scalar = [attribute::int("keepdims", 0)];
+        let y = match (reduction.as_str(), share) {
+            ("none", _) => loss,
+            ("sum", _) => self.op_with("ReduceSum", &[&loss], scalar),
+            (_, None) => self.op_with("ReduceMean", &[&loss], scalar),
+            (_, Some(share)) => {
+                let total = self.op_with("ReduceSum", &[&loss], scalar.clone());
+                let divisor = self.op_with("ReduceSum", &[&share], scalar);
+                self.op("Div", &[&total, &divisor])
+            }
+        };
+        self.finish(&y);
+        Ok(Outcome::Done("GatherElements of the targets"))
     }
 }
