@@ -1,0 +1,193 @@
+//! Trains a classifier of handwritten digits, from start to a model that is ready for inference:
+//!
+//! 1. reads 1,797 images and holds a fifth of them out;
+//! 2. trains from the artifacts in `fixtures/digits` with a linear schedule, evaluating after each epoch;
+//! 3. half way, saves a checkpoint, stops, and resumes from it, and at the end shows that the losses are, bit for bit,
+//!    those of a run that never stopped;
+//! 4. exports the model, loads it for inference and compares what it says with the training session's evaluation;
+//! 5. draws the loss curve.
+//!
+//! `cargo run --release --example digits -- --help` lists the options.
+
+#[path = "digits/curve.rs"]
+mod curve;
+#[path = "digits/data.rs"]
+mod data;
+#[path = "digits/model.rs"]
+mod model;
+#[path = "digits/options.rs"]
+mod options;
+#[path = "digits/random.rs"]
+mod random;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use ort_training::{Checkpoint, Environment, InferenceSession, SessionOptions, TensorRef};
+
+use data::{Digits, PIXELS};
+use model::{Evaluation, Model, Plan};
+use options::Options;
+
+/// How far two logits may lie apart: inference fuses operators, which rounds differently.
+const AGREEMENT: f32 = 1e-4;
+
+fn main() -> ExitCode {
+    let options = match Options::parse() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("digits: {error} (--help lists the options)");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("digits: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let started = Instant::now();
+    std::fs::create_dir_all(&options.out).map_err(|error| format!("{}: {error}", options.out.display()))?;
+    let plan = Plan {
+        epochs: options.epochs,
+        batch_size: options.batch_size,
+        learning_rate: options.learning_rate,
+        seed: options.seed,
+    };
+    let half = plan.epochs / 2;
+    let (training, held_out) = Digits::load().split(plan.seed);
+    println!(
+        "{} images to train on, {} held out; batches of {}, the last one of an epoch has {}",
+        training.len(),
+        held_out.len(),
+        plan.batch_size.min(training.len()),
+        (training.len() - 1) % plan.batch_size + 1
+    );
+
+    let env = Environment::builder("digits").build()?;
+    let mut record = Record::new(&plan, training.len());
+
+    // The first half, up to a checkpoint; dropping the session is what stopping the program would be.
+    let checkpoint = options.out.join("half-way.ckpt");
+    let mut model = Model::start(&env, &options.artifacts, plan.seed)?;
+    record.train(&mut model, &plan, &training, &held_out, (0, half))?;
+    model.save(&checkpoint, half)?;
+    let (before, _) = model.evaluate(&held_out)?;
+    drop(model);
+
+    let state = Checkpoint::load(&checkpoint)?;
+    let done = usize::try_from(state.property("epochs")?.as_int().ok_or("the property `epochs` is no integer")?)?;
+    let mut model = Model::open(&env, &options.artifacts, state)?;
+    let (after, _) = model.evaluate(&held_out)?;
+    if before != after {
+        return Err(format!("resumed from {}: {after:?}, before it was {before:?}", checkpoint.display()).into());
+    }
+    record.bar.println(format!("stopped after epoch {done}, resumed from {}", checkpoint.display()));
+    record.train(&mut model, &plan, &training, &held_out, (done, plan.epochs))?;
+    record.bar.finish_and_clear();
+
+    let mut unbroken = Vec::new();
+    let mut again = Model::start(&env, &options.artifacts, plan.seed)?;
+    again.train(&plan, &training, (0, plan.epochs), |_, _, loss| unbroken.push(loss), |_, _| Ok(()))?;
+    if let Some(step) = (0..unbroken.len()).find(|&step| unbroken[step].to_bits() != record.losses[step].to_bits()) {
+        return Err(format!(
+            "step {step}: loss {} in the resumed run, {} in one that never stopped",
+            record.losses[step], unbroken[step]
+        )
+        .into());
+    }
+
+    let last = options.out.join("digits.ckpt");
+    let exported = options.out.join("digits.onnx");
+    model.save(&last, plan.epochs)?;
+    model.session.export_for_inference(&exported, &["logits"])?;
+    let (evaluation, logits) = model.evaluate(&held_out)?;
+    let inferred = infer(&env, &exported, &held_out)?;
+    let furthest = logits.iter().zip(&inferred).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    if inferred.len() != logits.len() || furthest > AGREEMENT {
+        return Err(format!("inference differs from evaluation by up to {furthest}").into());
+    }
+    let inferred_accuracy = model::accuracy(&inferred, &held_out.labels);
+
+    let picture = options.out.join("loss.png");
+    let percent = 100.0 * evaluation.accuracy;
+    let title = format!("Handwritten digits: {percent:.1} % of {} held-out images", held_out.len());
+    curve::draw(&picture, &record.losses, &record.held_out, &title)?;
+
+    println!("held out      accuracy {percent:.2} %, loss {:.4}", evaluation.loss);
+    println!("resumed       all {} losses are bit for bit those of an uninterrupted run", unbroken.len());
+    println!(
+        "inference     accuracy {:.2} %, logits within {furthest:.1e} of the training session's",
+        100.0 * inferred_accuracy
+    );
+    for (what, path) in [("checkpoint", &last), ("model", &exported), ("loss curve", &picture)] {
+        println!("{what:<13} {}", path.display());
+    }
+    println!("took          {:.1} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// What is shown and kept of a run.
+struct Record {
+    bar: ProgressBar,
+    losses: Vec<f32>,
+    /// The loss on held-out images after so many steps.
+    held_out: Vec<(usize, f32)>,
+}
+
+impl Record {
+    fn new(plan: &Plan, images: usize) -> Self {
+        let steps = plan.epochs * images.div_ceil(plan.batch_size);
+        let style = ProgressStyle::with_template("{bar:32} {pos}/{len} steps, {elapsed}, {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(steps as u64).with_style(style);
+        Self { bar, losses: Vec::with_capacity(steps), held_out: Vec::new() }
+    }
+
+    fn train(
+        &mut self,
+        model: &mut Model,
+        plan: &Plan,
+        training: &Digits,
+        held_out: &Digits,
+        epochs: (usize, usize),
+    ) -> ort_training::Result<()> {
+        let Self { bar, losses, held_out: evaluations } = self;
+        let (mut steps, mut lowest) = (losses.len(), f32::INFINITY);
+        model.train(
+            plan,
+            training,
+            epochs,
+            |epoch, _, loss| {
+                losses.push(loss);
+                lowest = lowest.min(loss);
+                bar.inc(1);
+                bar.set_message(format!("epoch {}, loss {loss:.4}", epoch + 1));
+            },
+            |model, epoch| {
+                steps += training.len().div_ceil(plan.batch_size);
+                let (Evaluation { loss, accuracy }, _) = model.evaluate(held_out)?;
+                evaluations.push((steps, loss));
+                let line = format!("epoch {:>3}  held out: loss {loss:.4}, accuracy {:.2} %", epoch + 1, 100.0 * accuracy);
+                // A bar that isn't drawn (no terminal) swallows lines too.
+                if bar.is_hidden() { println!("{line}") } else { bar.println(line) }
+                Ok(())
+            },
+        )
+    }
+}
+
+/// The logits of all images, from the exported model.
+fn infer(env: &Environment, path: &std::path::Path, digits: &Digits) -> ort_training::Result<Vec<f32>> {
+    let options = SessionOptions::new()?.intra_op_threads(1)?;
+    let mut session = InferenceSession::builder(env).options(options).model(path).build()?;
+    let images = TensorRef::new([digits.len(), PIXELS], &digits.images)?;
+    let outputs = session.run(&[&images])?;
+    Ok(outputs.get("logits")?.data::<f32>()?.to_vec())
+}

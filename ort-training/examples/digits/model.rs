@@ -1,0 +1,136 @@
+//! Training and evaluating, as the example does it and as a test does it again against C.
+
+use std::path::Path;
+
+use ort_training::{Checkpoint, Environment, OptimizerState, Result, SessionOptions, Tensor, TensorRef, TrainingSession};
+
+use super::data::{Digits, PIXELS};
+use super::random::Random;
+
+/// Classes that the model tells apart.
+const DIGITS: usize = 10;
+/// Images in an evaluation step; any number would do.
+const EVAL_BATCH: usize = 256;
+
+/// How a run goes; together with the data it decides every number of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub epochs: usize,
+    pub batch_size: usize,
+    pub learning_rate: f32,
+    pub seed: u64,
+}
+
+/// A model in training.
+pub struct Model {
+    pub session: TrainingSession,
+}
+
+/// The mean loss and the part of the images that were recognised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    pub loss: f32,
+    pub accuracy: f32,
+}
+
+impl Model {
+    /// Opens the artifacts' models on a checkpoint. One thread: the matrices are too small to share out.
+    pub fn open(env: &Environment, artifacts: &Path, checkpoint: Checkpoint) -> Result<Self> {
+        let session = TrainingSession::builder(env)
+            .options(SessionOptions::new()?.intra_op_threads(1)?)
+            .checkpoint(checkpoint)
+            .training_model(artifacts.join("training_model.onnx"))
+            .eval_model(artifacts.join("eval_model.onnx"))
+            .optimizer_model(artifacts.join("optimizer_model.onnx"))
+            .build()?;
+        Ok(Self { session })
+    }
+
+    /// Starts anew: weights uniform within ±1/√(inputs of the layer), drawn from the seed.
+    pub fn start(env: &Environment, artifacts: &Path, seed: u64) -> Result<Self> {
+        let mut model = Self::open(env, artifacts, Checkpoint::load(artifacts.join("checkpoint"))?)?;
+        let mut random = Random::new(seed, u64::MAX);
+        let names = model.session.checkpoint().parameter_names();
+        let mut inputs = 1;
+        // A layer's bias is bounded as its weights are; sorted by name in reverse, the weight comes first.
+        let mut names: Vec<String> = names.into_iter().collect();
+        names.sort_by(|a, b| b.cmp(a));
+        for name in names {
+            let checkpoint = model.session.checkpoint_mut();
+            let shape = checkpoint.parameter_info(&name)?.shape().to_vec();
+            if shape.len() == 2 {
+                inputs = shape[1];
+            }
+            let bound = 1.0 / (inputs as f32).sqrt();
+            let weights = (0..shape.iter().product()).map(|_| random.uniform(bound)).collect();
+            checkpoint.update_parameter(&name, &Tensor::from_vec(shape, weights)?)?;
+        }
+        Ok(model)
+    }
+
+    /// Trains the epochs from `first` to the one before `end` and calls `seen` with each step's batch and loss.
+    /// A run that begins at a later epoch goes on exactly as one that never stopped.
+    pub fn train(
+        &mut self,
+        plan: &Plan,
+        training: &Digits,
+        (first, end): (usize, usize),
+        mut seen: impl FnMut(usize, &Digits, f32),
+        mut epoch_done: impl FnMut(&Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        let steps_per_epoch = training.len().div_ceil(plan.batch_size) as i64;
+        // The schedule counts the optimizer's steps, which the checkpoint keeps, so a resumed run is at the right place.
+        self.session.register_linear_schedule(
+            steps_per_epoch,
+            steps_per_epoch * plan.epochs as i64,
+            plan.learning_rate,
+        )?;
+        for epoch in first..end {
+            for batch in training.batches(plan.seed, epoch, plan.batch_size) {
+                let images = TensorRef::new([batch.len(), PIXELS], &batch.images)?;
+                let labels = TensorRef::new([batch.len()], &batch.labels)?;
+                let loss: f32 = self.session.train_step(&[&images, &labels])?.loss()?;
+                self.session.scheduler_step()?;
+                self.session.optimizer_step()?;
+                self.session.lazy_reset_grad()?;
+                seen(epoch, &batch, loss);
+            }
+            epoch_done(self, epoch)?;
+        }
+        Ok(())
+    }
+
+    /// Loss, accuracy and the logits (ten for each image).
+    pub fn evaluate(&self, digits: &Digits) -> Result<(Evaluation, Vec<f32>)> {
+        let mut loss = 0.0f64;
+        let mut logits = Vec::with_capacity(digits.len() * DIGITS);
+        for first in (0..digits.len()).step_by(EVAL_BATCH) {
+            let end = digits.len().min(first + EVAL_BATCH);
+            let images = TensorRef::new([end - first, PIXELS], &digits.images[first * PIXELS..end * PIXELS])?;
+            let labels = TensorRef::new([end - first], &digits.labels[first..end])?;
+            let outputs = self.session.eval_step(&[&images, &labels])?;
+            loss += f64::from(outputs.loss()?) * (end - first) as f64;
+            logits.extend_from_slice(outputs.get("logits")?.data::<f32>()?);
+        }
+        let evaluation = Evaluation {
+            loss: (loss / digits.len() as f64) as f32,
+            accuracy: accuracy(&logits, &digits.labels),
+        };
+        Ok((evaluation, logits))
+    }
+
+    /// Saves everything that training needs to go on.
+    pub fn save(&mut self, path: &Path, epochs_done: usize) -> Result<()> {
+        self.session.checkpoint_mut().set_property("epochs", epochs_done as i64)?;
+        self.session.save_checkpoint(path, OptimizerState::Include)
+    }
+}
+
+/// The part of the images for which the digit's own logit is the highest.
+pub fn accuracy(logits: &[f32], labels: &[i64]) -> f32 {
+    let right = logits.chunks_exact(DIGITS).zip(labels).filter(|(logits, label)| {
+        let best = (0..DIGITS).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+        best == Some(**label as usize)
+    });
+    right.count() as f32 / labels.len() as f32
+}

@@ -1,0 +1,75 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use lexopt::prelude::*;
+
+const HELP: &str = "\
+Trains a classifier of handwritten digits with ONNX Runtime's training API.
+
+USAGE: digits [OPTIONS]
+
+OPTIONS:
+    --epochs N         passes over the training images (default 30)
+    --batch-size N     images in a step; the last batch of an epoch holds the rest (default 32)
+    --learning-rate R  the highest one: it rises over the first epoch and falls to nothing at the end (default 0.005)
+    --seed N           decides the split, the starting weights and the order of images (default 1)
+    --artifacts DIR    training_model.onnx, eval_model.onnx, optimizer_model.onnx and checkpoint
+                       (default: those beside this example)
+    --out DIR          where checkpoints, the exported model and the loss curve go (default target/digits)
+    --help             this text
+";
+
+/// What the run is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub epochs: usize,
+    pub batch_size: usize,
+    pub learning_rate: f32,
+    pub seed: u64,
+    pub artifacts: PathBuf,
+    pub out: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            epochs: 30,
+            batch_size: 32,
+            learning_rate: 0.005,
+            seed: 1,
+            artifacts: concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/digits").into(),
+            out: "target/digits".into(),
+        }
+    }
+}
+
+impl Options {
+    /// Reads the command line; prints the help and ends the process when that was asked for.
+    pub fn parse() -> Result<Self, lexopt::Error> {
+        let mut options = Self::default();
+        let mut arguments = lexopt::Parser::from_env();
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Long("epochs") => options.epochs = arguments.value()?.parse()?,
+                Long("batch-size") => options.batch_size = arguments.value()?.parse()?,
+                Long("learning-rate") => options.learning_rate = arguments.value()?.parse()?,
+                Long("seed") => options.seed = arguments.value()?.parse()?,
+                Long("artifacts") => options.artifacts = arguments.value()?.into(),
+                Long("out") => options.out = arguments.value()?.into(),
+                Long("help") | Short('h') => {
+                    print!("{HELP}");
+                    std::process::exit(0);
+                }
+                _ => return Err(argument.unexpected()),
+            }
+        }
+        if options.epochs < 2 {
+            return Err("--epochs: at least 2 are needed, as the run stops and resumes half way".into());
+        }
+        if options.batch_size == 0 {
+            return Err("--batch-size: at least 1 is needed, found 0".into());
+        }
+        Ok(options)
+    }
+}
