@@ -8,6 +8,7 @@
 //! Everything here may be used from several threads at once.
 
 mod analysis;
+mod assemble;
 mod builder;
 mod error;
 mod evaluation;

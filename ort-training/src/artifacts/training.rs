@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::analysis::Types;
 use super::error::{ArtifactsError, Result};
 use super::names::Names;
-use super::onnx::{Dimension, GraphProto, NodeProto, ValueInfoProto, data_type, initializer_i64, node, tensor_info};
+use super::onnx::{
+    Dimension, GraphProto, NodeProto, ValueInfoProto, data_type, initializer_i64, node, tensor_info,
+};
 use super::parameters::Parameters;
 
 pub(crate) const LAZY_RESET_GRAD: &str = "lazy_reset_grad";
