@@ -113,12 +113,90 @@ fn shapes_and_indices() {
     }
 }
 
+fn scatter_elements(model: Model, reduction: Option<&str>) -> Model {
+    let mut attributes = vec![("axis", Attr::Int(1))];
+    attributes.extend(reduction.map(|r| ("reduction", Attr::Text(r))));
+    // With a reduction, a place may be written twice.
+    let places: &[i64] = if reduction.is_some() {
+        &[1, 1, 0, 2, 2, 0]
+    } else {
+        &[1, 0, 0, 2, 2, 1]
+    };
+    model
+        .integers("flat", places)
+        .integers("s", &[3, 2])
+        .node("Reshape", &["flat", "s"], &["i"])
+        .weight("u", &[3, 2], &Rng(9).values(6, -1.0, 1.0))
+        .node_with("ScatterElements", &["h", "i", "u"], &["y"], &attributes)
+}
+
 #[test]
 fn corners_of_definitions() {
     type Build = fn(Model) -> Model;
     // Name, operator set, shape of x, shape of y, nodes.
     type Case<'a> = (&'a str, i64, &'a [i64], &'a [i64], Build);
-    let cases: [Case; 28] = [
+    let cases: [Case; 38] = [
+        ("GatherND, batched", 17, &[2, 3, 4], &[2, 2], |m| {
+            m.integers("flat", &[2, 1, 0, 3, 1, 1, 2, 0])
+                .integers("s", &[2, 2, 2])
+                .node("Reshape", &["flat", "s"], &["i"])
+                .node_with(
+                    "GatherND",
+                    &["h", "i"],
+                    &["y"],
+                    &[("batch_dims", Attr::Int(1))],
+                )
+        }),
+        ("TopK, smallest of columns", 17, &[5, 2], &[2, 2], |m| {
+            m.integers("k", &[2]).node_with(
+                "TopK",
+                &["h", "k"],
+                &["y", "i"],
+                &[("axis", Attr::Int(0)), ("largest", Attr::Int(0))],
+            )
+        }),
+        ("ScatterElements", 17, &[3, 3], &[3, 3], |m| {
+            scatter_elements(m, None)
+        }),
+        ("ScatterElements, adding", 17, &[3, 3], &[3, 3], |m| {
+            scatter_elements(m, Some("add"))
+        }),
+        ("ScatterND, adding", 17, &[3, 4], &[3, 4], |m| {
+            m.integers("flat", &[2, 0, 2])
+                .integers("s", &[3, 1])
+                .node("Reshape", &["flat", "s"], &["i"])
+                .weight("u", &[3, 4], &Rng(9).values(12, -1.0, 1.0))
+                .node_with(
+                    "ScatterND",
+                    &["h", "i", "u"],
+                    &["y"],
+                    &[("reduction", Attr::Text("add"))],
+                )
+        }),
+        ("Transpose, reversing", 17, &[2, 3, 4], &[4, 3, 2], |m| {
+            m.node("Transpose", &["h"], &["y"])
+        }),
+        ("Slice without axes", 17, &[3, 4], &[2, 4], |m| {
+            m.integers("from", &[1]).integers("to", &[3]).node(
+                "Slice",
+                &["h", "from", "to"],
+                &["y"],
+            )
+        }),
+        ("Concat with a constant", 17, &[2, 3], &[3, 3], |m| {
+            m.weight("c", &[1, 3], &[1.0, 2.0, 3.0])
+                .node("Identity", &["c"], &["d"])
+                .node_with("Concat", &["h", "d"], &["y"], &[("axis", Attr::Int(0))])
+        }),
+        ("Pow by exponents", 17, &[2, 3], &[2, 3], |m| {
+            m.weight("e", &[3], &[2.0, 3.0, 1.0])
+                .node("Pow", &["h", "e"], &["y"])
+        }),
+        ("Expand to a computed shape", 17, &[1, 3], &[4, 3], |m| {
+            m.input("like", &[4, 3])
+                .node("Shape", &["like"], &["s"])
+                .node("Expand", &["h", "s"], &["y"])
+        }),
         ("A parameter used twice", 17, &[2, 3], &[2, 3], |m| {
             m.node("Tanh", &["w"], &["t"])
                 .node("Add", &["h", "t"], &["y"])
@@ -272,7 +350,11 @@ fn corners_of_definitions() {
         println!("{name}");
         let mut model = through(x, y, -1.0, 1.0, build);
         model.proto.opset_import[0].version = Some(opset);
-        let checked = check(&model.bytes(), &[("x", input_like(x, 5))], 3);
+        let mut inputs = vec![("x", input_like(x, 5))];
+        if name == "Expand to a computed shape" {
+            inputs.push(("like", input_like(&[4, 3], 6)));
+        }
+        let checked = check(&model.bytes(), &inputs, 3);
         close(name, &checked);
         same_forward(name, &checked);
     }

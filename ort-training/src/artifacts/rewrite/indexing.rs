@@ -231,6 +231,32 @@ impl Scope<'_, '_> {
         Ok(Outcome::Done("Gather along each axis"))
     }
 
+    /// The gradient of scattering takes every update for an assignment.
+    pub(super) fn scatter_with_reduction(&mut self) -> Result<Outcome> {
+        match self.source.string("reduction").unwrap_or("none") {
+            "none" => return Ok(Outcome::Keep),
+            "add" => {}
+            other => {
+                return Ok(Outcome::Refuse(format!(
+                    "its reduction is '{other}', which its gradient ignores"
+                )));
+            }
+        }
+        // Added to zeros, updates have the gradient of assignments, and the data that of a summand.
+        let x = self.x();
+        let shape = self.op("Shape", &[&x]);
+        let zero = self.number(&x, 0.0);
+        let zeros = self.op("Expand", &[&zero, &shape]);
+        let mut scatter = self.source.clone();
+        let updates = self.fresh("updates");
+        scatter.input[0] = zeros;
+        scatter.output = vec![updates.clone()];
+        self.nodes.push(scatter);
+        let y = self.op("Add", &[&x, &updates]);
+        self.finish(&y);
+        Ok(Outcome::Done("a sum with scattered zeros"))
+    }
+
     pub(super) fn depth_to_space(&mut self) -> Result<Outcome> {
         let x = self.x();
         let (Some(channels), Some(block)) = (self.known_dim(&x, 1), self.source.int("blocksize"))

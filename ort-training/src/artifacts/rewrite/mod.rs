@@ -223,6 +223,7 @@ impl Scope<'_, '_> {
             "MeanVarianceNormalization" => self.mean_variance_normalization(),
             "Where" => self.where_with_broadcast(),
             "Pad" => self.pad(),
+            "ScatterND" | "ScatterElements" => self.scatter_with_reduction(),
             "Einsum" => self.einsum(),
             "NegativeLogLikelihoodLoss" => self.negative_log_likelihood(),
             "MatMul" => self.product_with_vectors(),
