@@ -22,6 +22,7 @@ mod output;
 mod parameters;
 mod report;
 mod rewrite;
+mod session;
 mod training;
 
 pub use builder::{
