@@ -1,0 +1,267 @@
+//! What an ONNX model's bytes say about its inputs and outputs.
+//!
+//! The training C API gives names only. Types and shapes come from the model itself, read here with the few protobuf
+//! fields that matter (numbers from `onnx.proto`); the rest, weights above all, is skipped. Reading the model first also
+//! tells apart a missing file, a truncated one and one that is no model, in words that name the file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use crate::element::ElementType;
+use crate::error::{Error, ErrorCode, Result};
+use crate::model_io::{Dimension, IoInfo};
+
+/// The oldest IR version that ONNX Runtime loads (`Model::Model` in model.cc: "Unsupported model IR version" below 3).
+const OLDEST_IR_VERSION: i64 = 3;
+
+#[derive(Clone, PartialEq, Message)]
+struct ModelProto {
+    #[prost(int64, optional, tag = "1")]
+    ir_version: Option<i64>,
+    #[prost(message, optional, tag = "7")]
+    graph: Option<GraphProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "5")]
+    initializer: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    input: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    output: Vec<ValueInfoProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NodeProto {
+    #[prost(string, repeated, tag = "2")]
+    output: Vec<String>,
+    #[prost(string, tag = "4")]
+    op_type: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorProto {
+    #[prost(string, tag = "8")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueInfoProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    r#type: Option<TypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    tensor_type: Option<TensorTypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorTypeProto {
+    #[prost(int32, tag = "1")]
+    elem_type: i32,
+    #[prost(message, optional, tag = "2")]
+    shape: Option<TensorShapeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorShapeProto {
+    #[prost(message, repeated, tag = "1")]
+    dim: Vec<DimensionProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DimensionProto {
+    #[prost(int64, optional, tag = "1")]
+    dim_value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    dim_param: Option<String>,
+}
+
+/// Where a model comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum ModelSource {
+    File(PathBuf),
+    Bytes(Vec<u8>),
+}
+
+impl ModelSource {
+    /// What messages call it; `role` is for instance `training model`.
+    pub(crate) fn subject(&self, role: &str) -> String {
+        match self {
+            Self::File(path) => format!("{role} {}", path.display()),
+            Self::Bytes(_) => format!("{role} (from bytes)"),
+        }
+    }
+}
+
+/// A model's graph, as far as this crate looks at it.
+#[derive(Debug, Clone)]
+pub(crate) struct OnnxModel {
+    /// Graph inputs that are no initializers: what must be fed.
+    pub(crate) inputs: Vec<IoInfo>,
+    pub(crate) outputs: Vec<IoInfo>,
+    /// The names of all values that nodes compute.
+    pub(crate) computed: BTreeSet<String>,
+    pub(crate) operators: BTreeSet<String>,
+}
+
+impl OnnxModel {
+    pub(crate) fn read(source: &ModelSource, role: &str) -> Result<Self> {
+        let subject = source.subject(role);
+        match source {
+            ModelSource::File(path) => Self::parse(&read_file(path, role)?, &subject),
+            ModelSource::Bytes(bytes) => Self::parse(bytes, &subject),
+        }
+    }
+
+    pub(crate) fn parse(bytes: &[u8], subject: &str) -> Result<Self> {
+        let refuse = |found: String| {
+            Error::new(
+                ErrorCode::InvalidProtobuf,
+                format!("{subject}: expected an ONNX model, found {found}"),
+            )
+        };
+        if bytes.is_empty() {
+            return Err(refuse("0 bytes".into()));
+        }
+        if i32::try_from(bytes.len()).is_err() {
+            return Err(refuse(format!(
+                "{} bytes, more than protobuf's 2 GiB; put its weights into external data",
+                bytes.len()
+            )));
+        }
+        for (position, magic, what) in [
+            (4, "ORTM", "a model in ORT format"),
+            (4, "ODTC", "an ONNX Runtime training checkpoint"),
+            (0, "PK\u{3}\u{4}", "a zip archive (a PyTorch file?)"),
+        ] {
+            if bytes.get(position..position + 4) == Some(magic.as_bytes()) {
+                return Err(refuse(what.into()));
+            }
+        }
+        let model = ModelProto::decode(bytes).map_err(|error| {
+            refuse(format!("{} bytes that are none, or a truncated one ({error})", bytes.len()))
+        })?;
+        let graph =
+            model.graph.ok_or_else(|| refuse(format!("{} bytes without a graph", bytes.len())))?;
+        match model.ir_version {
+            Some(version) if version >= OLDEST_IR_VERSION => {}
+            version => {
+                let found = version.map_or("none".to_owned(), |version| version.to_string());
+                return Err(Error::new(
+                    ErrorCode::InvalidProtobuf,
+                    format!(
+                        "{subject}: expected ONNX IR version {OLDEST_IR_VERSION} or newer, found {found}"
+                    ),
+                ));
+            }
+        }
+        if graph.output.is_empty() {
+            return Err(refuse("a graph without outputs".into()));
+        }
+        let initializers: BTreeSet<&str> =
+            graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let inputs = graph
+            .input
+            .iter()
+            .filter(|input| !initializers.contains(input.name.as_str()))
+            .map(io_info)
+            .collect();
+        let outputs = graph.output.iter().map(io_info).collect();
+        let mut computed = BTreeSet::new();
+        let mut operators = BTreeSet::new();
+        for node in graph.node {
+            computed.extend(node.output.into_iter().filter(|name| !name.is_empty()));
+            operators.insert(node.op_type);
+        }
+        Ok(Self { inputs, outputs, computed, operators })
+    }
+
+    pub(crate) fn input(&self, name: &str) -> Option<&IoInfo> {
+        self.inputs.iter().find(|input| input.name == name)
+    }
+}
+
+/// Reads a whole file; the error names the role and the path.
+pub(crate) fn read_file(path: &Path, role: &str) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| Error::io(format_args!("{role} {}", path.display()), &error))
+}
+
+fn io_info(value: &ValueInfoProto) -> IoInfo {
+    let tensor = value.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
+    IoInfo {
+        name: value.name.clone(),
+        element_type: tensor
+            .and_then(|tensor| u32::try_from(tensor.elem_type).ok())
+            .filter(|&element| element != 0)
+            .map(ElementType::from_raw),
+        dimensions: tensor.and_then(|tensor| tensor.shape.as_ref()).map(|shape| {
+            shape
+                .dim
+                .iter()
+                .map(|dimension| match (dimension.dim_value, &dimension.dim_param) {
+                    (Some(value), _) => usize::try_from(value)
+                        .map_or(Dimension::Symbolic(String::new()), Dimension::Fixed),
+                    (None, Some(name)) => Dimension::Symbolic(name.clone()),
+                    (None, None) => Dimension::Symbolic(String::new()),
+                })
+                .collect()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(bytes: &[u8]) -> String {
+        OnnxModel::parse(bytes, "model x").unwrap_err().to_string()
+    }
+
+    fn bytes(ir_version: Option<i64>, graph: Option<GraphProto>) -> Vec<u8> {
+        ModelProto { ir_version, graph }.encode_to_vec()
+    }
+
+    fn graph() -> GraphProto {
+        GraphProto {
+            output: vec![ValueInfoProto { name: "y".into(), r#type: None }],
+            ..GraphProto::default()
+        }
+    }
+
+    #[test]
+    fn what_is_no_model_is_named() {
+        assert!(error(b"").contains("found 0 bytes"));
+        assert!(error(b"hello, world").contains("model x: expected an ONNX model"));
+        assert!(error(b"\0\0\0\0ORTM....").contains("ORT format"));
+        assert!(error(b"\0\0\0\0ODTC....").contains("checkpoint"));
+        assert!(error(&bytes(Some(8), None)).contains("without a graph"));
+        assert!(error(&bytes(Some(8), Some(GraphProto::default()))).contains("without outputs"));
+    }
+
+    #[test]
+    fn an_old_model_is_named() {
+        let text = error(&bytes(Some(2), Some(graph())));
+        assert!(text.contains("IR version 3") && text.contains("found 2"), "{text}");
+        assert!(error(&bytes(None, Some(graph()))).contains("found none"));
+    }
+
+    #[test]
+    fn truncated_models_are_refused() {
+        let whole = bytes(Some(8), Some(graph()));
+        OnnxModel::parse(&whole, "x").unwrap();
+        for len in 0..whole.len() {
+            OnnxModel::parse(&whole[..len], "x").unwrap_err();
+        }
+    }
+}
