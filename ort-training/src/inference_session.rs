@@ -11,6 +11,7 @@ use ort_training_sys as sys;
 
 use crate::api::{call, release};
 use crate::element::ElementType;
+use crate::class_labels::{LabelRange, check_labels};
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
 use crate::model_io::{Dimension, Empty, IoInfo, check_inputs, order_inputs};
@@ -33,6 +34,7 @@ pub struct InferenceSession {
     output_names: Vec<CString>,
     names: Arc<[String]>,
     shared: Vec<bool>,
+    labels: Vec<LabelRange>,
 }
 
 // SAFETY: see the documentation of the type.
@@ -46,7 +48,7 @@ impl InferenceSession {
         InferenceSessionBuilder { environment: *environment, options: None, model: None }
     }
 
-    fn new(raw: NonNull<sys::OrtSession>) -> Result<Self> {
+    fn new(raw: NonNull<sys::OrtSession>, labels: Vec<LabelRange>) -> Result<Self> {
         let mut session = Self {
             raw,
             inputs: Vec::new(),
@@ -55,6 +57,7 @@ impl InferenceSession {
             output_names: Vec::new(),
             names: Arc::new([]),
             shared: Vec::new(),
+            labels,
         };
         let pointer = session.raw.as_ptr();
         let (mut input_count, mut output_count) = (0, 0);
@@ -147,6 +150,7 @@ impl InferenceSession {
     ) -> Result<Outputs> {
         const CALL: &str = "inference";
         check_inputs(CALL, &self.inputs, inputs, Empty::Allowed)?;
+        check_labels(CALL, &self.labels, &self.inputs, |index| inputs[index])?;
         let values: Vec<*const sys::OrtValue> =
             inputs.iter().map(|input| input.as_value().as_ptr().cast_const()).collect();
         let pointers = |names: &[CString]| -> Vec<*const c_char> {
@@ -272,7 +276,7 @@ impl InferenceSessionBuilder {
         let model = self.model.ok_or_else(|| {
             Error::invalid_argument("inference session: expected a model, found none")
         })?;
-        OnnxModel::read(&model, "model")?;
+        let labels = OnnxModel::read(&model, "model")?.labels;
         let options = match self.options {
             Some(options) => options,
             None => SessionOptions::new()?,
@@ -308,6 +312,6 @@ impl InferenceSessionBuilder {
             }
         }
         let raw = NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateSession"))?;
-        InferenceSession::new(raw)
+        InferenceSession::new(raw, labels)
     }
 }

@@ -50,6 +50,7 @@ pub mod artifacts;
 mod atomic_file;
 mod checkpoint;
 mod checkpoint_format;
+mod class_labels;
 mod cuda;
 mod element;
 mod environment;

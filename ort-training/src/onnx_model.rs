@@ -4,12 +4,13 @@
 //! fields that matter (numbers from `onnx.proto`); the rest, weights above all, is skipped. Reading the model first also
 //! tells apart a missing file, a truncated one and one that is no model, in words that name the file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
 
+use crate::class_labels::{LabelRange, NodeView, label_ranges};
 use crate::element::ElementType;
 use crate::error::{Error, ErrorCode, Result};
 use crate::model_io::{Dimension, IoInfo};
@@ -35,14 +36,28 @@ struct GraphProto {
     input: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "12")]
     output: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "13")]
+    value_info: Vec<ValueInfoProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    input: Vec<String>,
     #[prost(string, repeated, tag = "2")]
     output: Vec<String>,
     #[prost(string, tag = "4")]
     op_type: String,
+    #[prost(message, repeated, tag = "5")]
+    attribute: Vec<AttributeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AttributeProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(int64, tag = "3")]
+    i: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -113,6 +128,8 @@ pub(crate) struct OnnxModel {
     /// The names of all values that nodes compute.
     pub(crate) computed: BTreeSet<String>,
     pub(crate) operators: BTreeSet<String>,
+    /// Inputs that hold class labels.
+    pub(crate) labels: Vec<LabelRange>,
 }
 
 impl OnnxModel {
@@ -178,18 +195,44 @@ impl OnnxModel {
             .map(io_info)
             .collect();
         let outputs = graph.output.iter().map(io_info).collect();
+        let labels = labels(&graph);
         let mut computed = BTreeSet::new();
         let mut operators = BTreeSet::new();
         for node in graph.node {
             computed.extend(node.output.into_iter().filter(|name| !name.is_empty()));
             operators.insert(node.op_type);
         }
-        Ok(Self { inputs, outputs, computed, operators })
+        Ok(Self { inputs, outputs, computed, operators, labels })
     }
 
     pub(crate) fn input(&self, name: &str) -> Option<&IoInfo> {
         self.inputs.iter().find(|input| input.name == name)
     }
+}
+
+fn labels(graph: &GraphProto) -> Vec<LabelRange> {
+    let nodes: Vec<NodeView<'_>> = graph
+        .node
+        .iter()
+        .map(|node| NodeView {
+            operator: &node.op_type,
+            inputs: &node.input,
+            outputs: &node.output,
+            ignore_index: node
+                .attribute
+                .iter()
+                .find(|attribute| attribute.name == "ignore_index")
+                .map(|attribute| attribute.i),
+        })
+        .collect();
+    let values: BTreeMap<&str, IoInfo> = graph
+        .value_info
+        .iter()
+        .chain(&graph.output)
+        .chain(&graph.input)
+        .map(|value| (value.name.as_str(), io_info(value)))
+        .collect();
+    label_ranges(&nodes, &values)
 }
 
 /// Reads a whole file; the error names the role and the path.

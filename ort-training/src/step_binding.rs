@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ort_training_sys as sys;
 
 use crate::api::call;
+use crate::class_labels::check_labels;
 use crate::element::TensorElement;
 use crate::error::{Context, Error, Result};
 use crate::model_io::{Empty, check_inputs};
@@ -60,7 +61,7 @@ impl Step {
 
 /// A training or evaluation step of one session with its inputs and outputs bound.
 ///
-/// Inputs are checked when they are bound. The first run lets ONNX Runtime allocate the outputs; every later run writes to
+/// Inputs are checked when they are bound, class labels before each run. The first run lets ONNX Runtime allocate the outputs; every later run writes to
 /// the same memory. From the second run on, this crate allocates nothing.
 ///
 /// ```no_run
@@ -146,14 +147,14 @@ impl<'a> StepBinding<'a> {
         &self.outputs
     }
 
-    fn begin(&self, session: u64, step: Step) -> Result<()> {
+    fn begin(&self, session: u64, step: Step, io: &StepIo) -> Result<()> {
         if self.session != session || self.step != step {
             return Err(Error::invalid_argument(format!(
                 "{}: expected a binding of this session and kind of step, found another one",
                 step.call()
             )));
         }
-        Ok(())
+        check_labels(step.call(), &io.labels, &io.inputs, |index| &self.inputs[index])
     }
 
     /// Takes the outputs that ONNX Runtime allocated in the first run.
@@ -207,7 +208,7 @@ impl TrainingSession {
     /// # Errors
     /// A binding of another session or of evaluation; what ONNX Runtime reports.
     pub fn train_step_bound(&mut self, binding: &mut StepBinding<'_>) -> Result<()> {
-        binding.begin(self.id, Step::Training)?;
+        binding.begin(self.id, Step::Training, &self.training)?;
         // SAFETY: session, state and bound values are alive; both lists have the lengths that are passed. The outputs
         // belong to the binding alone, which is borrowed mutably, and share no memory with the inputs.
         unsafe {
@@ -229,7 +230,7 @@ impl TrainingSession {
     /// # Errors
     /// A binding of another session or of training; what ONNX Runtime reports.
     pub fn eval_step_bound(&self, binding: &mut StepBinding<'_>) -> Result<()> {
-        binding.begin(self.id, Step::Evaluation)?;
+        binding.begin(self.id, Step::Evaluation, &self.evaluation()?.io)?;
         // SAFETY: as in `train_step_bound`.
         unsafe {
             call!(training.EvalStep(

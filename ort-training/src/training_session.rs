@@ -11,6 +11,7 @@ use ort_training_sys as sys;
 
 use crate::api::{call, release};
 use crate::artifact_check::ParameterSlot;
+use crate::class_labels::{LabelRange, check_labels};
 use crate::checkpoint::{Checkpoint, CheckpointMut, OptimizerState};
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
@@ -58,6 +59,7 @@ pub(crate) struct StepIo {
     pub(crate) output_names: Arc<[String]>,
     /// Which outputs are inputs of the model handed through.
     pub(crate) shared: Vec<bool>,
+    pub(crate) labels: Vec<LabelRange>,
 }
 
 type CountFunction =
@@ -172,7 +174,8 @@ impl StepIo {
         let inputs = matched(what, input_names, inputs)?;
         let outputs = matched(what, &output_names, outputs)?;
         let shared = output_names.iter().map(|name| model.input(name).is_some()).collect();
-        Ok(Self { inputs, outputs, output_names: output_names.into(), shared })
+        let labels = model.labels.clone();
+        Ok(Self { inputs, outputs, output_names: output_names.into(), shared, labels })
     }
 }
 
@@ -326,6 +329,7 @@ impl TrainingSession {
         const CALL: &str = "training step";
         RunOptions::ensure_running(run_options, CALL)?;
         check_inputs(CALL, &self.training.inputs, inputs, Empty::Refused)?;
+        check_labels(CALL, &self.training.labels, &self.training.inputs, |index| inputs[index])?;
         self.input_pointers.clear();
         self.input_pointers.extend(inputs.iter().map(|input| input.as_value().as_ptr().cast_const()));
         let mut outputs = OutputSlots::new(self.training.outputs.len());
@@ -386,6 +390,7 @@ impl TrainingSession {
         RunOptions::ensure_running(run_options, CALL)?;
         let io = &self.evaluation()?.io;
         check_inputs(CALL, &io.inputs, inputs, Empty::Refused)?;
+        check_labels(CALL, &io.labels, &io.inputs, |index| inputs[index])?;
         let pointers: Vec<*const sys::OrtValue> =
             inputs.iter().map(|input| input.as_value().as_ptr().cast_const()).collect();
         let mut outputs = OutputSlots::new(io.outputs.len());

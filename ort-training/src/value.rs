@@ -481,7 +481,10 @@ macro_rules! as_value {
     )*};
 }
 
-as_value! { [T: TensorElement] Tensor<T>, [T: TensorElement] crate::tensor::TensorRef<'_, T>, [] StringTensor }
+as_value! {
+    [T: TensorElement] Tensor<T>, [T: TensorElement] crate::tensor::TensorRef<'_, T>,
+    [T: TensorElement] crate::cuda::DeviceTensor<'_, T>, [] StringTensor
+}
 
 impl sealed::Sealed for Value {}
 
