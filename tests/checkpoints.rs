@@ -72,9 +72,10 @@ fn checkpoints_are_exchanged() {
 
 fn log_property(log: &mut Log, checkpoint: &Checkpoint, name: &str) -> Result<()> {
     match checkpoint.property(name)? {
-        Property::Int(value) => log.int(name, value),
-        Property::Float(value) => log.float(name, value),
-        Property::String(value) => log.text(name, &value),
+        Some(Property::Int(value)) => log.int(name, value),
+        Some(Property::Float(value)) => log.float(name, value),
+        Some(Property::String(value)) => log.text(name, &value),
+        None => log.absent(name),
     }
     Ok(())
 }
@@ -90,16 +91,16 @@ fn properties() {
     let case = Case::regression("regression");
     let mut log = Log::default();
     let mut trainer = Trainer::open(&case).unwrap();
-    let checkpoint = trainer.session.checkpoint_mut();
+    let mut checkpoint = trainer.session.checkpoint_mut();
     checkpoint.set_property("epoch", 1i64).unwrap();
     checkpoint.set_property("epoch", -9_007_199_254_740_993i64).unwrap();
     checkpoint.set_property("best loss", 0.1f32).unwrap();
     checkpoint.set_property("comment", "größer als — naïve\n").unwrap();
     checkpoint.set_property("changes type", 1i64).unwrap();
     checkpoint.set_property("changes type", "").unwrap();
-    log_properties(&mut log, checkpoint).unwrap();
-    let absent = log_property(&mut Log::default(), checkpoint, "absent");
-    log.answer("no such property", absent);
+    log_properties(&mut log, &checkpoint).unwrap();
+    assert_eq!(checkpoint.property("absent").unwrap(), None);
+    log.absent("no such property");
     let path = case.scratch_file("properties-rust");
     trainer.session.save_checkpoint(&path, OptimizerState::Exclude).unwrap();
     drop(trainer);
@@ -115,15 +116,15 @@ fn parameters() {
     let mut log = Log::default();
     let checkpoint = Checkpoint::load(case.artifact("checkpoint")).unwrap();
     for name in &case.parameters {
-        let info = checkpoint.parameter_info(name).unwrap();
-        log.int(name, info.element_type().as_raw().into());
-        log.ints(name, &info.shape().iter().map(|&dimension| dimension as i64).collect::<Vec<_>>());
+        let (element_type, shape) = checkpoint.parameter_type_and_shape(name).unwrap();
+        log.int(name, element_type.as_raw().into());
+        log.ints(name, &shape.iter().map(|&dimension| dimension as i64).collect::<Vec<_>>());
     }
     log.refused("get without session", checkpoint.parameter(first), &["session"]);
     let mut trainer = Trainer::with_checkpoint(&case, checkpoint).unwrap();
 
     trainer.log_parameters(&mut log, "as loaded").unwrap();
-    let mut value: Tensor<f32> = trainer.session.checkpoint().parameter(first).unwrap().into_tensor().unwrap();
+    let mut value = trainer.session.checkpoint().parameter(first).unwrap();
     for number in value.data_mut() {
         *number = *number * 0.5 + 0.25;
     }
@@ -132,12 +133,12 @@ fn parameters() {
     trainer.log_parameters(&mut log, "updated").unwrap();
     trainer.eval_step(0, &mut log, "eval").unwrap();
 
-    let checkpoint = trainer.session.checkpoint_mut();
-    log.answer("update unknown", checkpoint.update_parameter("nobody", &value));
+    let mut checkpoint = trainer.session.checkpoint_mut();
+    log.refused("update unknown", checkpoint.update_parameter("nobody", &value), &["nobody", first]);
     let wrong = Tensor::from_slice([3], &[1.0f32, 2.0, 3.0]).unwrap();
     log.refused("update with wrong shape", checkpoint.update_parameter(first, &wrong), &[first, "[8, 4]", "[3]"]);
-    log.answer("get unknown", checkpoint.parameter("nobody"));
-    log.answer("type of unknown", checkpoint.parameter_info("nobody"));
+    log.refused("get unknown", checkpoint.parameter("nobody"), &["nobody", first]);
+    log.answer("type of unknown", checkpoint.parameter_type_and_shape("nobody"));
     assert_same(&Scenario::Parameters.run(&case), &log);
 }
 
@@ -149,23 +150,23 @@ fn parameters_buffer() {
     trainer.session.set_learning_rate(case.learning_rate).unwrap();
     trainer.full_step(0, &mut log, "train").unwrap();
     for set in [ParameterSet::All, ParameterSet::Trainable] {
-        let size = trainer.session.parameters_size(set).unwrap();
+        let size = trainer.session.parameter_count(set).unwrap();
         log.int("size", size as i64);
         let mut buffer = vec![0.0f32; size];
-        trainer.session.copy_parameters_to_buffer(set, &mut buffer).unwrap();
+        trainer.session.copy_parameters_to_buffer(&mut buffer, set).unwrap();
         log.floats("to buffer", &buffer);
         for number in &mut buffer {
             *number *= 0.75;
         }
-        trainer.session.copy_buffer_to_parameters(set, &buffer).unwrap();
+        trainer.session.copy_buffer_to_parameters(&buffer, set).unwrap();
         trainer.log_parameters(&mut log, "from buffer").unwrap();
         trainer.eval_step(0, &mut log, "eval").unwrap();
 
         buffer.push(0.0);
         let words = [size.to_string(), (size + 1).to_string()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        log.refused("buffer too long", trainer.session.copy_buffer_to_parameters(set, &buffer), &words);
-        let copied = trainer.session.copy_parameters_to_buffer(set, &mut buffer);
+        log.refused("buffer too long", trainer.session.copy_buffer_to_parameters(&buffer, set), &words);
+        let copied = trainer.session.copy_parameters_to_buffer(&mut buffer, set);
         log.refused("buffer too long for parameters", copied, &words);
     }
     trainer.full_step(1, &mut log, "train").unwrap();
@@ -200,17 +201,18 @@ fn nominal_checkpoint() {
     log.answer("nominal train", train);
     let eval = trainer.eval_step(0, &mut log, "nominal eval");
     log.answer("nominal eval", eval);
-    log.answer("nominal get", trainer.session.checkpoint().parameter(case.parameters[0]));
-    log.answer("nominal shape", trainer.session.checkpoint().parameter_info(case.parameters[0]));
-    let size = trainer.session.parameters_size(ParameterSet::All).unwrap();
+    let checkpoint = trainer.session.checkpoint();
+    log.refused("nominal get", checkpoint.parameter(case.parameters[0]), &["nominal"]);
+    log.answer("nominal shape", checkpoint.parameter_type_and_shape(case.parameters[0]));
+    let size = trainer.session.parameter_count(ParameterSet::All).unwrap();
     log.int("size", size as i64);
     let mut buffer = vec![0.0f32; size];
-    let copied = trainer.session.copy_parameters_to_buffer(ParameterSet::All, &mut buffer);
+    let copied = trainer.session.copy_parameters_to_buffer(&mut buffer, ParameterSet::All);
     log.answer("nominal to buffer", copied);
-    let copied = trainer.session.copy_buffer_to_parameters(ParameterSet::Trainable, &buffer);
+    let copied = trainer.session.copy_buffer_to_parameters(&buffer, ParameterSet::Trainable);
     log.answer("nominal trainable only", copied);
-    complete.session.copy_parameters_to_buffer(ParameterSet::All, &mut buffer).unwrap();
-    trainer.session.copy_buffer_to_parameters(ParameterSet::All, &buffer).unwrap();
+    complete.session.copy_parameters_to_buffer(&mut buffer, ParameterSet::All).unwrap();
+    trainer.session.copy_buffer_to_parameters(&buffer, ParameterSet::All).unwrap();
     trainer.session.set_learning_rate(case.learning_rate).unwrap();
     for step in 0..case.steps {
         trainer.full_step(step, &mut log, "train").unwrap();

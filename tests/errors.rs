@@ -79,7 +79,7 @@ fn input_refusals() {
     };
     refuse("wrong dimension", &[&narrow, labels], &["images", "64", "3"]);
     refuse("wrong rank", &[&deep, labels], &["images", "rank 2", "rank 3"]);
-    refuse("wrong element type", &[images, &floats], &["labels", "i64", "f32"]);
+    refuse("wrong element type", &[images, &floats], &["labels", "int64", "float32"]);
     refuse("too few", &[images], &["labels", "2", "1"]);
     trainer.full_step(0, &mut log, "train").unwrap();
     assert_same(&Scenario::InputErrors.run(&case), &log);
@@ -92,15 +92,15 @@ fn missing_models() {
     let mut trainer = Trainer::open(&case).unwrap();
     trainer.train_step(0, &mut log, "train").unwrap();
     let eval = trainer.eval_step(0, &mut Log::default(), "eval");
-    log.refused("eval", eval, &["eval model"]);
+    log.refused("eval", eval, &["evaluation model"]);
     let session = &mut trainer.session;
     log.refused("optimizer", session.optimizer_step(), &["optimizer model"]);
     log.refused("set learning rate", session.set_learning_rate(0.5), &["optimizer model"]);
     log.refused("get learning rate", session.learning_rate(), &["optimizer model"]);
-    log.refused("schedule", session.register_linear_schedule(1, 2, 0.5), &["optimizer model"]);
+    log.refused("schedule", session.register_linear_lr_scheduler(1, 2, 0.5), &["optimizer model"]);
     log.refused("scheduler step", session.scheduler_step(), &["optimizer model"]);
     let path = case.scratch_file("never.onnx");
-    log.refused("export", session.export_for_inference(&path, &[case.inference_output]), &["eval model"]);
+    log.refused("export", session.export_for_inference(&path, &[case.inference_output]), &["evaluation model"]);
     session.lazy_reset_grad().unwrap();
     trainer.train_step(1, &mut log, "train").unwrap();
     assert_same(&Scenario::MissingModels.run(&case), &log);
@@ -139,13 +139,13 @@ fn wrong_index() {
     }
     let session = &trainer.session;
     let lists = [
-        session.train_output_names(),
-        session.eval_output_names(),
-        session.train_input_names(),
-        session.eval_input_names(),
+        session.train_outputs(),
+        session.eval_outputs().unwrap(),
+        session.train_inputs(),
+        session.eval_inputs().unwrap(),
     ];
-    for (which, names) in lists.into_iter().enumerate() {
-        assert!(names.get(99).is_none());
+    for (which, values) in lists.into_iter().enumerate() {
+        assert!(values.get(99).is_none());
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "wrong_index", "--nocapture"])
             .env(WRONG_INDEX, which.to_string())

@@ -1,12 +1,12 @@
 //! Models in C and in Rust: what goes in and out, sessions from bytes, export for inference.
 
-use ort_training::{Checkpoint, Environment, TrainingSession};
+use ort_training::{Checkpoint, Environment, IoInfo, TrainingSession};
 use ort_training_parity::{Case, Log, Scenario, Trainer, assert_same, log_inference, session_options};
 
-fn log_names(log: &mut Log, label: &str, names: &[String]) {
-    log.int(label, names.len() as i64);
-    for name in names {
-        log.text(label, name);
+fn log_names(log: &mut Log, label: &str, values: &[IoInfo]) {
+    log.int(label, values.len() as i64);
+    for value in values {
+        log.text(label, value.name());
     }
 }
 
@@ -16,10 +16,10 @@ fn model_inputs_and_outputs() {
         let mut log = Log::default();
         let trainer = Trainer::open(&case).unwrap();
         let session = &trainer.session;
-        log_names(&mut log, "train input", session.train_input_names());
-        log_names(&mut log, "train output", session.train_output_names());
-        log_names(&mut log, "eval input", session.eval_input_names());
-        log_names(&mut log, "eval output", session.eval_output_names());
+        log_names(&mut log, "train input", session.train_inputs());
+        log_names(&mut log, "train output", session.train_outputs());
+        log_names(&mut log, "eval input", session.eval_inputs().unwrap());
+        log_names(&mut log, "eval output", session.eval_outputs().unwrap());
         assert_same(&Scenario::ModelIo.run(&case), &log);
     }
 }

@@ -25,7 +25,7 @@ const BARS: [(&str, &str, f64); 2] = [("safe", "C", 1.02), ("bound", "C, output 
 
 fn session(artifacts: &Path) -> ort_training::Result<TrainingSession> {
     TrainingSession::builder(&Environment::shared()?)
-        .options(SessionOptions::new()?.intra_op_threads(1)?)
+        .options(SessionOptions::new()?.with_intra_op_threads(1)?)
         .checkpoint(Checkpoint::load(artifacts.join("checkpoint"))?)
         .training_model(artifacts.join("training_model.onnx"))
         .eval_model(artifacts.join("eval_model.onnx"))
@@ -46,7 +46,7 @@ fn main() -> ort_training::Result<()> {
     let mut bound = session(&artifacts)?;
     let x = Tensor::from_slice([1, 4], X)?;
     let target = Tensor::from_slice([1, 1], TARGET)?;
-    let mut binding = bound.bind_step(&[&x, &target])?;
+    let mut binding = bound.bind_train_step(vec![x.into(), target.into()])?;
 
     let mut kinds: Vec<(&str, Box<dyn FnMut() -> f32>)> = vec![
         ("C", Box::new(move || plain_c.step())),
@@ -59,7 +59,15 @@ fn main() -> ort_training::Result<()> {
             })
         }),
         ("C, output kept", Box::new(move || kept_c.bound_step())),
-        ("bound", Box::new(move || binding.step().expect("a bound step"))),
+        (
+            "bound",
+            Box::new(move || {
+                bound.train_step_bound(&mut binding).expect("a training step");
+                let loss = binding.outputs().loss().expect("a loss");
+                bound.optimizer_step().and_then(|()| bound.lazy_reset_grad()).expect("an optimizer step");
+                loss
+            }),
+        ),
     ];
 
     // Two kinds that do other work, or a kind that is never called, would show as other losses.

@@ -82,13 +82,13 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     drop(model);
 
     let state = Checkpoint::load(&checkpoint)?;
-    let done = usize::try_from(state.property("epochs")?.as_int().ok_or("the property `epochs` is no integer")?)?;
+    let done = usize::try_from(state.int_property("epochs")?.ok_or("the checkpoint has no property `epochs`")?)?;
     let mut model = Model::open(&env, &options.artifacts, state)?;
     let (after, _) = model.evaluate(&held_out)?;
     if before != after {
         return Err(format!("resumed from {}: {after:?}, before it was {before:?}", checkpoint.display()).into());
     }
-    record.bar.println(format!("stopped after epoch {done}, resumed from {}", checkpoint.display()));
+    say(&record.bar, &format!("stopped after epoch {done}, resumed from {}", checkpoint.display()));
     record.train(&mut model, &plan, &training, &held_out, (done, plan.epochs))?;
     record.bar.finish_and_clear();
 
@@ -159,14 +159,13 @@ impl Record {
         epochs: (usize, usize),
     ) -> ort_training::Result<()> {
         let Self { bar, losses, held_out: evaluations } = self;
-        let (mut steps, mut lowest) = (losses.len(), f32::INFINITY);
+        let mut steps = losses.len();
         model.train(
             plan,
             training,
             epochs,
             |epoch, _, loss| {
                 losses.push(loss);
-                lowest = lowest.min(loss);
                 bar.inc(1);
                 bar.set_message(format!("epoch {}, loss {loss:.4}", epoch + 1));
             },
@@ -174,19 +173,23 @@ impl Record {
                 steps += training.len().div_ceil(plan.batch_size);
                 let (Evaluation { loss, accuracy }, _) = model.evaluate(held_out)?;
                 evaluations.push((steps, loss));
-                let line = format!("epoch {:>3}  held out: loss {loss:.4}, accuracy {:.2} %", epoch + 1, 100.0 * accuracy);
-                // A bar that isn't drawn (no terminal) swallows lines too.
-                if bar.is_hidden() { println!("{line}") } else { bar.println(line) }
+                let percent = 100.0 * accuracy;
+                say(bar, &format!("epoch {:>3}  held out: loss {loss:.4}, accuracy {percent:.2} %", epoch + 1));
                 Ok(())
             },
         )
     }
 }
 
+/// Prints a line above the bar. A bar that isn't drawn, as there is no terminal, would swallow it.
+fn say(bar: &ProgressBar, line: &str) {
+    if bar.is_hidden() { println!("{line}") } else { bar.println(line) }
+}
+
 /// The logits of all images, from the exported model.
 fn infer(env: &Environment, path: &std::path::Path, digits: &Digits) -> ort_training::Result<Vec<f32>> {
-    let options = SessionOptions::new()?.intra_op_threads(1)?;
-    let mut session = InferenceSession::builder(env).options(options).model(path).build()?;
+    let options = SessionOptions::new()?.with_intra_op_threads(1)?;
+    let session = InferenceSession::builder(env).options(options).model(path).build()?;
     let images = TensorRef::new([digits.len(), PIXELS], &digits.images)?;
     let outputs = session.run(&[&images])?;
     Ok(outputs.get("logits")?.data::<f32>()?.to_vec())

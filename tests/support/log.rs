@@ -80,6 +80,11 @@ impl Log {
         self.push(name, Payload::Refused(text));
     }
 
+    /// Something that isn't there: C has an error to say so, Rust has no value.
+    pub fn absent(&mut self, name: &str) {
+        self.push(name, Payload::Refused("None".to_owned()));
+    }
+
     /// The records of this name.
     pub fn named<'log>(&'log self, name: &'log str) -> impl Iterator<Item = &'log Payload> {
         self.records.iter().filter(move |record| record.name == name).map(|record| &record.payload)

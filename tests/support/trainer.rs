@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ort_training::{
-    AsValue, Checkpoint, Environment, InferenceSession, Result, SessionOptions, TensorRef, TrainingSession, Value,
+    AsValue, Checkpoint, Environment, InferenceSession, Outputs, Result, SessionOptions, TensorRef, TrainingSession,
 };
 
 use crate::case::{Case, Column};
@@ -11,7 +11,7 @@ use crate::log::Log;
 
 /// One thread, as on the C side.
 pub fn session_options() -> Result<SessionOptions> {
-    SessionOptions::new()?.intra_op_threads(1)
+    SessionOptions::new()?.with_intra_op_threads(1)
 }
 
 /// The inputs of a batch, borrowed from the case.
@@ -87,7 +87,7 @@ impl<'case> Trainer<'case> {
         let inputs = self.case.batch(first, count)?;
         let inputs: Vec<&dyn AsValue> = inputs.iter().map(Input::as_value).collect();
         let outputs = self.session.train_step(&inputs)?;
-        log_values(log, name, outputs.values())
+        log_outputs(log, name, &outputs)
     }
 
     pub fn eval_step(&mut self, step: usize, log: &mut Log, name: &str) -> Result<()> {
@@ -95,7 +95,7 @@ impl<'case> Trainer<'case> {
         let inputs = self.case.batch(first, count)?;
         let inputs: Vec<&dyn AsValue> = inputs.iter().map(Input::as_value).collect();
         let outputs = self.session.eval_step(&inputs)?;
-        log_values(log, name, outputs.values())
+        log_outputs(log, name, &outputs)
     }
 
     /// Train, optimizer, reset.
@@ -109,15 +109,15 @@ impl<'case> Trainer<'case> {
     pub fn log_parameters(&self, log: &mut Log, name: &str) -> Result<()> {
         for parameter in &self.case.parameters {
             let value = self.session.checkpoint().parameter(parameter)?;
-            log.floats(&format!("{name} {parameter}"), value.data::<f32>()?);
+            log.floats(&format!("{name} {parameter}"), value.data());
         }
         Ok(())
     }
 }
 
-fn log_values<'value>(log: &mut Log, name: &str, values: impl IntoIterator<Item = &'value Value>) -> Result<()> {
-    for (at, value) in values.into_iter().enumerate() {
-        log.floats(&format!("{name} {at}"), value.data::<f32>()?);
+fn log_outputs(log: &mut Log, name: &str, outputs: &Outputs) -> Result<()> {
+    for at in 0..outputs.len() {
+        log.floats(&format!("{name} {at}"), outputs[at].data::<f32>()?);
     }
     Ok(())
 }
@@ -125,12 +125,12 @@ fn log_values<'value>(log: &mut Log, name: &str, values: impl IntoIterator<Item 
 /// Runs an exported model on the first batch of the columns that it wants.
 pub fn log_inference(case: &Case, path: &Path, log: &mut Log) -> Result<()> {
     let env = Environment::shared()?;
-    let mut session = InferenceSession::builder(&env).options(session_options()?).model(path).build()?;
-    for name in session.input_names() {
-        log.text("inference input", name);
+    let session = InferenceSession::builder(&env).options(session_options()?).model(path).build()?;
+    for input in session.inputs() {
+        log.text("inference input", input.name());
     }
     let inputs = case.batch(0, case.batch_size)?;
-    let inputs: Vec<&dyn AsValue> = inputs.iter().take(session.input_names().len()).map(Input::as_value).collect();
+    let inputs: Vec<&dyn AsValue> = inputs.iter().take(session.inputs().len()).map(Input::as_value).collect();
     let outputs = session.run(&inputs)?;
     log.floats("inference", outputs.get(case.inference_output)?.data::<f32>()?);
     Ok(())

@@ -37,7 +37,7 @@ impl Model {
     /// Opens the artifacts' models on a checkpoint. One thread: the matrices are too small to share out.
     pub fn open(env: &Environment, artifacts: &Path, checkpoint: Checkpoint) -> Result<Self> {
         let session = TrainingSession::builder(env)
-            .options(SessionOptions::new()?.intra_op_threads(1)?)
+            .options(SessionOptions::new()?.with_intra_op_threads(1)?)
             .checkpoint(checkpoint)
             .training_model(artifacts.join("training_model.onnx"))
             .eval_model(artifacts.join("eval_model.onnx"))
@@ -50,20 +50,18 @@ impl Model {
     pub fn start(env: &Environment, artifacts: &Path, seed: u64) -> Result<Self> {
         let mut model = Self::open(env, artifacts, Checkpoint::load(artifacts.join("checkpoint"))?)?;
         let mut random = Random::new(seed, u64::MAX);
-        let names = model.session.checkpoint().parameter_names();
-        let mut inputs = 1;
+        let mut parameters = model.session.checkpoint().parameters().to_vec();
         // A layer's bias is bounded as its weights are; sorted by name in reverse, the weight comes first.
-        let mut names: Vec<String> = names.into_iter().collect();
-        names.sort_by(|a, b| b.cmp(a));
-        for name in names {
-            let checkpoint = model.session.checkpoint_mut();
-            let shape = checkpoint.parameter_info(&name)?.shape().to_vec();
-            if shape.len() == 2 {
-                inputs = shape[1];
+        parameters.sort_by(|a, b| b.name().cmp(a.name()));
+        let mut inputs = 1;
+        for parameter in parameters {
+            if let [_, columns] = *parameter.shape() {
+                inputs = columns;
             }
             let bound = 1.0 / (inputs as f32).sqrt();
-            let weights = (0..shape.iter().product()).map(|_| random.uniform(bound)).collect();
-            checkpoint.update_parameter(&name, &Tensor::from_vec(shape, weights)?)?;
+            let weights = (0..parameter.element_count()).map(|_| random.uniform(bound)).collect();
+            let weights = Tensor::from_vec(parameter.shape(), weights)?;
+            model.session.checkpoint_mut().update_parameter(parameter.name(), &weights)?;
         }
         Ok(model)
     }
@@ -78,13 +76,10 @@ impl Model {
         mut seen: impl FnMut(usize, &Digits, f32),
         mut epoch_done: impl FnMut(&Self, usize) -> Result<()>,
     ) -> Result<()> {
-        let steps_per_epoch = training.len().div_ceil(plan.batch_size) as i64;
+        let steps_per_epoch = training.len().div_ceil(plan.batch_size) as u64;
         // The schedule counts the optimizer's steps, which the checkpoint keeps, so a resumed run is at the right place.
-        self.session.register_linear_schedule(
-            steps_per_epoch,
-            steps_per_epoch * plan.epochs as i64,
-            plan.learning_rate,
-        )?;
+        let steps = steps_per_epoch * plan.epochs as u64;
+        self.session.register_linear_lr_scheduler(steps_per_epoch, steps, plan.learning_rate)?;
         for epoch in first..end {
             for batch in training.batches(plan.seed, epoch, plan.batch_size) {
                 let images = TensorRef::new([batch.len(), PIXELS], &batch.images)?;

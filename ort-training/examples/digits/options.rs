@@ -12,7 +12,7 @@ USAGE: digits [OPTIONS]
 OPTIONS:
     --epochs N         passes over the training images (default 30)
     --batch-size N     images in a step; the last batch of an epoch holds the rest (default 32)
-    --learning-rate R  the highest one: it rises over the first epoch and falls to nothing at the end (default 0.005)
+    --learning-rate R  the highest one: it rises over the first epoch and falls to nothing at the end (default 0.01)
     --seed N           decides the split, the starting weights and the order of images (default 1)
     --artifacts DIR    training_model.onnx, eval_model.onnx, optimizer_model.onnx and checkpoint
                        (default: those beside this example)
@@ -36,7 +36,7 @@ impl Default for Options {
         Self {
             epochs: 30,
             batch_size: 32,
-            learning_rate: 0.005,
+            learning_rate: 0.01,
             seed: 1,
             artifacts: concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/digits").into(),
             out: "target/digits".into(),
