@@ -1,16 +1,25 @@
-//! The run of the digits example, in C and in Rust on the same batches: losses and final parameters bit for bit.
+//! The digits example: its run in C and in Rust on the same batches, and the whole of it.
+
+use std::fs;
+use std::path::Path;
 
 use ort_training::{Environment, ParameterSet};
 use ort_training_parity::data::{Digits, PIXELS};
 use ort_training_parity::model::{Model, Plan};
 use ort_training_parity::{Case, Column, Log, Scenario, assert_same};
 
+// A binary's modules have what only its main function uses.
+#[allow(dead_code)]
+#[path = "../ort-training/examples/digits.rs"]
+mod example;
+
 /// The bar that the example's model has to reach on images that it never saw.
 const ACCURACY: f32 = 0.96;
 
+/// Losses and final parameters are the same, bit for bit.
 #[test]
 fn digits_run() {
-    let plan = Plan { epochs: 30, batch_size: 32, learning_rate: 0.01, seed: 1 };
+    let plan = Plan::default();
     let (training, held_out) = Digits::load().split(plan.seed);
     let mut case = Case { learning_rate: plan.learning_rate, ..Case::digits("digits") };
     let env = Environment::shared().unwrap();
@@ -46,4 +55,35 @@ fn digits_run() {
 
     let (evaluation, _) = model.evaluate(&held_out).unwrap();
     assert!(evaluation.accuracy >= ACCURACY, "{evaluation:?}, wanted an accuracy of {ACCURACY}");
+}
+
+fn example_options(plan: example::model::Plan, out: &Path) -> example::options::Options {
+    // The default folder is relative to the package that the example belongs to.
+    example::options::Options { plan, artifacts: Case::digits("digits").artifacts, out: out.to_owned() }
+}
+
+/// The example stops, resumes, compares with a run that never stopped, exports and infers; it fails by itself when one of
+/// these doesn't hold.
+#[test]
+fn digits_example() {
+    let out = tempfile::tempdir().unwrap();
+    let options = example_options(example::model::Plan::default(), out.path());
+    let evaluation = example::run(&options).unwrap();
+    assert!(evaluation.accuracy >= ACCURACY, "{evaluation:?}, wanted an accuracy of {ACCURACY}");
+    let picture = fs::read(out.path().join("loss.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000, "{} bytes of picture", picture.len());
+    for file in ["half-way.ckpt", "digits.ckpt", "digits.onnx"] {
+        assert!(out.path().join(file).is_file(), "{file} is missing");
+    }
+}
+
+/// Any batch size works, among them one that leaves a single image over and one larger than the data.
+#[test]
+fn digits_batch_sizes() {
+    for batch_size in [1437, 5000] {
+        let out = tempfile::tempdir().unwrap();
+        let plan = example::model::Plan { epochs: 2, batch_size, ..Default::default() };
+        let options = example_options(plan, out.path());
+        example::run(&options).unwrap();
+    }
 }

@@ -10,15 +10,15 @@
 //! `cargo run --release --example digits -- --help` lists the options.
 
 #[path = "digits/curve.rs"]
-mod curve;
+pub mod curve;
 #[path = "digits/data.rs"]
-mod data;
+pub mod data;
 #[path = "digits/model.rs"]
-mod model;
+pub mod model;
 #[path = "digits/options.rs"]
-mod options;
+pub mod options;
 #[path = "digits/random.rs"]
-mod random;
+pub mod random;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         }
     };
     match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("digits: {error}");
             ExitCode::FAILURE
@@ -51,15 +51,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+/// The whole run; returns how the final model does on the held-out images.
+pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     let started = Instant::now();
     std::fs::create_dir_all(&options.out).map_err(|error| format!("{}: {error}", options.out.display()))?;
-    let plan = Plan {
-        epochs: options.epochs,
-        batch_size: options.batch_size,
-        learning_rate: options.learning_rate,
-        seed: options.seed,
-    };
+    let plan = options.plan;
     let half = plan.epochs / 2;
     let (training, held_out) = Digits::load().split(plan.seed);
     println!(
@@ -130,7 +126,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         println!("{what:<13} {}", path.display());
     }
     println!("took          {:.1} s", started.elapsed().as_secs_f64());
-    Ok(())
+    Ok(evaluation)
 }
 
 /// What is shown and kept of a run.

@@ -21,6 +21,12 @@ pub struct Plan {
     pub seed: u64,
 }
 
+impl Default for Plan {
+    fn default() -> Self {
+        Self { epochs: 20, batch_size: 32, learning_rate: 0.03, seed: 1 }
+    }
+}
+
 /// A model in training.
 pub struct Model {
     pub session: TrainingSession,

@@ -4,15 +4,17 @@ use std::path::PathBuf;
 
 use lexopt::prelude::*;
 
+use super::model::Plan;
+
 const HELP: &str = "\
 Trains a classifier of handwritten digits with ONNX Runtime's training API.
 
 USAGE: digits [OPTIONS]
 
 OPTIONS:
-    --epochs N         passes over the training images (default 30)
+    --epochs N         passes over the training images (default 20)
     --batch-size N     images in a step; the last batch of an epoch holds the rest (default 32)
-    --learning-rate R  the highest one: it rises over the first epoch and falls to nothing at the end (default 0.01)
+    --learning-rate R  the highest one: it rises over the first epoch and falls to nothing at the end (default 0.03)
     --seed N           decides the split, the starting weights and the order of images (default 1)
     --artifacts DIR    training_model.onnx, eval_model.onnx, optimizer_model.onnx and checkpoint
                        (default: those beside this example)
@@ -23,10 +25,7 @@ OPTIONS:
 /// What the run is to do.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub epochs: usize,
-    pub batch_size: usize,
-    pub learning_rate: f32,
-    pub seed: u64,
+    pub plan: Plan,
     pub artifacts: PathBuf,
     pub out: PathBuf,
 }
@@ -34,10 +33,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            epochs: 30,
-            batch_size: 32,
-            learning_rate: 0.01,
-            seed: 1,
+            plan: Plan::default(),
             artifacts: concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/digits").into(),
             out: "target/digits".into(),
         }
@@ -51,10 +47,10 @@ impl Options {
         let mut arguments = lexopt::Parser::from_env();
         while let Some(argument) = arguments.next()? {
             match argument {
-                Long("epochs") => options.epochs = arguments.value()?.parse()?,
-                Long("batch-size") => options.batch_size = arguments.value()?.parse()?,
-                Long("learning-rate") => options.learning_rate = arguments.value()?.parse()?,
-                Long("seed") => options.seed = arguments.value()?.parse()?,
+                Long("epochs") => options.plan.epochs = arguments.value()?.parse()?,
+                Long("batch-size") => options.plan.batch_size = arguments.value()?.parse()?,
+                Long("learning-rate") => options.plan.learning_rate = arguments.value()?.parse()?,
+                Long("seed") => options.plan.seed = arguments.value()?.parse()?,
                 Long("artifacts") => options.artifacts = arguments.value()?.into(),
                 Long("out") => options.out = arguments.value()?.into(),
                 Long("help") | Short('h') => {
@@ -64,10 +60,10 @@ impl Options {
                 _ => return Err(argument.unexpected()),
             }
         }
-        if options.epochs < 2 {
+        if options.plan.epochs < 2 {
             return Err("--epochs: at least 2 are needed, as the run stops and resumes half way".into());
         }
-        if options.batch_size == 0 {
+        if options.plan.batch_size == 0 {
             return Err("--batch-size: at least 1 is needed, found 0".into());
         }
         Ok(options)
