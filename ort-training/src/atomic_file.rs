@@ -150,3 +150,88 @@ fn remove_stale(target: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with an old pair, and a new one written beside it.
+    fn pair() -> (tempfile::TempDir, PathBuf, Sibling) {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        fs::write(&target, "old").unwrap();
+        fs::write(with_suffix(&target, ".data"), "old").unwrap();
+        let sibling = Sibling::new(&target).unwrap();
+        fs::write(&sibling.path, "new").unwrap();
+        fs::write(with_suffix(&sibling.path, ".data"), "new").unwrap();
+        (folder, target, sibling)
+    }
+
+    fn contents(target: &Path) -> [String; 2] {
+        [target, &with_suffix(target, ".data")].map(|path| fs::read_to_string(path).unwrap())
+    }
+
+    fn count(folder: &tempfile::TempDir) -> usize {
+        fs::read_dir(folder.path()).unwrap().count()
+    }
+
+    #[test]
+    fn a_pair_that_failed_half_way_is_finished() {
+        let (folder, target, sibling) = pair();
+        // A folder in the way makes the last rename fail, when everything before it is done.
+        fs::remove_file(&target).unwrap();
+        fs::create_dir(&target).unwrap();
+        sibling.commit_pair().unwrap_err();
+        fs::remove_dir(&target).unwrap();
+        fs::write(&target, "old").unwrap();
+        recover(&target).unwrap();
+        assert_eq!(contents(&target), ["new", "new"]);
+        assert_eq!(count(&folder), 2);
+    }
+
+    #[test]
+    fn a_pair_that_failed_early_is_untouched() {
+        let (folder, target, sibling) = pair();
+        fs::remove_file(&sibling.path).unwrap();
+        sibling.commit_pair().unwrap_err();
+        recover(&target).unwrap();
+        assert_eq!(contents(&target), ["old", "old"]);
+        assert_eq!(count(&folder), 2);
+    }
+
+    #[test]
+    fn what_is_dropped_is_removed() {
+        let (folder, target, sibling) = pair();
+        assert_eq!(count(&folder), 4);
+        drop(sibling);
+        assert_eq!(contents(&target), ["old", "old"]);
+        assert_eq!(count(&folder), 2);
+    }
+
+    #[test]
+    fn only_stale_files_of_dead_processes_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let dead = i32::MAX;
+        let mine = std::process::id();
+        let old = SystemTime::now() - 2 * STALE;
+        let cases = [
+            (format!(".file.tmp-{dead}-0"), true, false),
+            (format!(".file.tmp-{dead}-1.data"), true, false),
+            (format!(".file.tmp-{dead}-2"), false, true),
+            (format!(".file.tmp-{mine}-0"), true, true),
+            (format!(".other.tmp-{dead}-0"), true, true),
+            (".file.tmp-x".to_owned(), true, true),
+        ];
+        for (name, is_old, _) in &cases {
+            let file = File::create(folder.path().join(name)).unwrap();
+            if *is_old {
+                file.set_modified(old).unwrap();
+            }
+        }
+        Sibling::new(&target).unwrap();
+        for (name, _, stays) in &cases {
+            assert_eq!(folder.path().join(name).exists(), *stays, "{name}");
+        }
+    }
+}

@@ -24,6 +24,14 @@ struct ModelProto {
     ir_version: Option<i64>,
     #[prost(message, optional, tag = "7")]
     graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "8")]
+    opset_import: Vec<OperatorSetIdProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OperatorSetIdProto {
+    #[prost(string, tag = "1")]
+    domain: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -183,6 +191,13 @@ impl OnnxModel {
                 ));
             }
         }
+        // They are written behind the graph, so a file that is cut there is still a protobuf message.
+        if model.opset_import.is_empty() {
+            return Err(refuse(format!(
+                "{} bytes without opset_import, perhaps a truncated one",
+                bytes.len()
+            )));
+        }
         if graph.output.is_empty() {
             return Err(refuse("a graph without outputs".into()));
         }
@@ -272,7 +287,8 @@ mod tests {
     }
 
     fn bytes(ir_version: Option<i64>, graph: Option<GraphProto>) -> Vec<u8> {
-        ModelProto { ir_version, graph }.encode_to_vec()
+        let opset_import = vec![OperatorSetIdProto::default()];
+        ModelProto { ir_version, graph, opset_import }.encode_to_vec()
     }
 
     fn graph() -> GraphProto {
