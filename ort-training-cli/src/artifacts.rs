@@ -113,11 +113,16 @@ struct LossArgs {
     ignore_index: Option<i64>,
 
     /// cross-entropy: a weight for each class
-    #[arg(long, value_name = "WEIGHT", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "WEIGHT",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
     class_weights: Option<Vec<f32>>,
 
     /// cross-entropy: how much of the target is spread over all classes, in [0, 1)
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", allow_negative_numbers = true)]
     label_smoothing: Option<f32>,
 
     /// cross-entropy: the axis that counts the classes (default: 1)
@@ -125,7 +130,12 @@ struct LossArgs {
     class_axis: Option<i64>,
 
     /// bce: the weight of positive examples, one or one for each element of the last axis
-    #[arg(long, value_name = "WEIGHT", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "WEIGHT",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
     pos_weight: Option<Vec<f32>>,
 }
 
@@ -137,19 +147,19 @@ struct OptimizerArgs {
     optimizer: OptimizerChoice,
 
     /// adamw: decay of the first moment (default: 0.9)
-    #[arg(long, value_name = "BETA")]
+    #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
     beta1: Option<f32>,
 
     /// adamw: decay of the second moment (default: 0.999)
-    #[arg(long, value_name = "BETA")]
+    #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
     beta2: Option<f32>,
 
     /// adamw: added to the root of the second moment (default: 1e-6)
-    #[arg(long, value_name = "EPSILON")]
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     eps: Option<f32>,
 
     /// adamw: decoupled weight decay (default: 0)
-    #[arg(long, value_name = "DECAY")]
+    #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
     weight_decay: Option<f32>,
 
     /// adamw: which of the two published orders of operations (default: hugging-face)
@@ -161,7 +171,7 @@ struct OptimizerArgs {
     no_bias_correction: bool,
 
     /// Scale gradients down together when their global norm exceeds this
-    #[arg(long, value_name = "NORM")]
+    #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
     clip_grad_norm: Option<f32>,
 }
 

@@ -51,7 +51,7 @@ fn examples_are_understood() {
 #[test]
 fn the_program_itself_shows_examples_and_exit_statuses() {
     let help = help(&["--help"]);
-    assert_eq!(examples(&help).len(), 5, "{help}");
+    assert_eq!(examples(&help).len(), 4, "{help}");
     for word in ["artifacts", "inspect", "train", "verify", "Exit status: 0"] {
         assert!(help.contains(word), "{word}");
     }

@@ -45,7 +45,7 @@ fn a_planted_difference_between_models_is_found() {
     );
     let difference: f64 = run
         .stdout
-        .split_once("difference ")
+        .split_once(", difference ")
         .unwrap()
         .1
         .split(',')

@@ -107,8 +107,12 @@ impl Dataset {
             }
         }
         let mut found: Vec<(String, Array)> = Vec::new();
-        for text in files {
-            let file = NamedFile::parse(text);
+        // A file that is given for one input decides about that input, wherever it stands.
+        let (named, others): (Vec<_>, Vec<_>) = files
+            .iter()
+            .map(|text| (text, NamedFile::parse(text)))
+            .partition(|(_, file)| file.input.is_some());
+        for (text, file) in named.into_iter().chain(others) {
             let open: Vec<&IoInfo> = specs
                 .iter()
                 .filter(|spec| !found.iter().any(|(name, _)| name == spec.name()))

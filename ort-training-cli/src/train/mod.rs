@@ -6,7 +6,7 @@ mod run_folder;
 mod shuffle;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -42,6 +42,9 @@ Examples:
 
 The folder of the run (--output) gets a checkpoint after every epoch (epoch-0001.ckpt, …), loss.csv and loss.png.";
 
+/// Drawing takes longer than a short epoch does.
+const BETWEEN_CURVES: Duration = Duration::from_secs(5);
+
 /// Train a model from artifacts and data
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -73,7 +76,7 @@ pub struct Args {
     drop_last: bool,
 
     /// The learning rate: constant, or where the schedule begins to fall
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value_t = 1e-3, allow_negative_numbers = true)]
     lr: f32,
 
     /// How the learning rate changes
@@ -380,6 +383,7 @@ impl Trainer<'_> {
         }
         self.bar
             .set_position(u64::from(self.epochs_done) * self.steps_per_epoch as u64);
+        let mut drawn: Option<Instant> = None;
         for epoch in self.epochs_done + 1..=args.epochs {
             let begin = Instant::now();
             let loss = self.epoch(epoch)?;
@@ -390,11 +394,16 @@ impl Trainer<'_> {
                 .transpose()?;
             self.history
                 .evaluated(evaluated.as_ref().map(|result| result.loss));
+            // The checkpoint comes last: it is what a resumed run begins with, and what is noted beyond it is dropped then.
+            self.folder.write_history(&self.history)?;
+            if drawn.is_none_or(|at| at.elapsed() > BETWEEN_CURVES) {
+                self.folder.draw_curve(&self.history)?;
+                drawn = Some(Instant::now());
+            }
             settings.store(self.session.checkpoint_mut(), epoch)?;
             let path = self.folder.checkpoint(epoch);
             self.session
                 .save_checkpoint(&path, OptimizerState::Include)?;
-            self.folder.write_history(&self.history)?;
             self.folder.prune(args.keep)?;
             let seconds = begin.elapsed().as_secs_f64();
             let mut line = format!("epoch {epoch:>4}  loss {loss:.6}");
@@ -409,7 +418,7 @@ impl Trainer<'_> {
                 self.bar.suspend(|| say(line))?;
             }
         }
-        Ok(())
+        self.folder.draw_curve(&self.history)
     }
 
     /// Trains one epoch; its mean loss.
@@ -427,6 +436,11 @@ impl Trainer<'_> {
             let inputs: Vec<&dyn AsValue> =
                 inputs.iter().map(|value| value as &dyn AsValue).collect();
             let step = self.history.next_step();
+            // Registering a schedule leaves its peak as the learning rate; a step of the schedule computes the rate from
+            // the optimizer's count of steps, so it comes before each step.
+            if self.args.schedule == Schedule::Linear {
+                self.session.scheduler_step()?;
+            }
             let learning_rate = self.session.learning_rate()?;
             let loss = self.session.train_step(&inputs)?.loss()?;
             if !loss.is_finite() {
@@ -443,9 +457,6 @@ impl Trainer<'_> {
                 );
             }
             self.session.optimizer_step()?;
-            if self.args.schedule == Schedule::Linear {
-                self.session.scheduler_step()?;
-            }
             self.session.lazy_reset_grad()?;
             self.history.push(Record {
                 step,

@@ -103,7 +103,10 @@ impl RunFolder {
     pub fn write_history(&self, history: &History) -> Result<()> {
         write_whole(&self.path.join("loss.csv"), |file| {
             Ok(file.write_all(history.to_csv().as_bytes())?)
-        })?;
+        })
+    }
+
+    pub fn draw_curve(&self, history: &History) -> Result<()> {
         curve::draw(&self.path.join("loss.png"), history.records())
     }
 

@@ -126,7 +126,6 @@ fn random_array(args: &InputArgs, spec: &IoInfo, random: &mut SplitMix64) -> Res
                     .iter()
                     .find(|(known, _)| known == name)
                     .map(|(_, size)| *size),
-                _ => None,
             };
             match (named, axis, dimension) {
                 (Some(size), ..) => Ok(size),

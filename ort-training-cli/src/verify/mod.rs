@@ -41,10 +41,7 @@ pub struct Args {
     model: PathBuf,
 
     /// The model that is the reference (.onnx)
-    #[arg(
-        required_unless_present_any = ["reference", "write_reference"],
-        conflicts_with_all = ["reference", "write_reference"]
-    )]
+    #[arg(conflicts_with_all = ["reference", "write_reference"])]
     other: Option<PathBuf>,
 
     /// Saved inputs and outputs (.npz) that are the reference
@@ -56,11 +53,11 @@ pub struct Args {
     write_reference: Option<PathBuf>,
 
     /// Relative tolerance
-    #[arg(long, default_value_t = 1e-5)]
+    #[arg(long, default_value_t = 1e-5, allow_negative_numbers = true)]
     rtol: f64,
 
     /// Absolute tolerance
-    #[arg(long, default_value_t = 1e-6)]
+    #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
     atol: f64,
 
     /// Compare this output only (several times for several), with the reference's output of that or another name
@@ -98,7 +95,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 run_model(&session, &inputs).with_context(|| args.model.display().to_string())?;
             (found, reference)
         }
-        (None, None) => bail!("expected a second model, or --reference FILE"),
+        (None, None) => {
+            bail!("expected a second model, or --reference FILE, to compare with; found neither")
+        }
     };
     let pairs = pairs(args, &found, &reference)?;
     report(&pairs, &tolerance)
