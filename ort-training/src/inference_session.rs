@@ -14,7 +14,7 @@ use crate::element::ElementType;
 use crate::class_labels::{LabelRange, check_labels};
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
-use crate::model_io::{Dimension, Empty, IoInfo, check_inputs, order_inputs};
+use crate::model_io::{Dimension, Empty, IoInfo, check_inputs, check_places, order_inputs};
 use crate::onnx_model::{ModelSource, OnnxModel};
 use crate::outputs::{OutputSlots, Outputs};
 use crate::run_options::RunOptions;
@@ -35,6 +35,7 @@ pub struct InferenceSession {
     names: Arc<[String]>,
     shared: Vec<bool>,
     labels: Vec<LabelRange>,
+    has_device: bool,
 }
 
 // SAFETY: see the documentation of the type.
@@ -48,7 +49,7 @@ impl InferenceSession {
         InferenceSessionBuilder { environment: *environment, options: None, model: None }
     }
 
-    fn new(raw: NonNull<sys::OrtSession>, labels: Vec<LabelRange>) -> Result<Self> {
+    fn new(raw: NonNull<sys::OrtSession>, labels: Vec<LabelRange>, has_device: bool) -> Result<Self> {
         let mut session = Self {
             raw,
             inputs: Vec::new(),
@@ -58,6 +59,7 @@ impl InferenceSession {
             names: Arc::new([]),
             shared: Vec::new(),
             labels,
+            has_device,
         };
         let pointer = session.raw.as_ptr();
         let (mut input_count, mut output_count) = (0, 0);
@@ -150,6 +152,7 @@ impl InferenceSession {
     ) -> Result<Outputs> {
         const CALL: &str = "inference";
         check_inputs(CALL, &self.inputs, inputs, Empty::Allowed)?;
+        check_places(CALL, self.has_device, &self.inputs, inputs)?;
         check_labels(CALL, &self.labels, &self.inputs, |index| inputs[index])?;
         let values: Vec<*const sys::OrtValue> =
             inputs.iter().map(|input| input.as_value().as_ptr().cast_const()).collect();
@@ -312,6 +315,6 @@ impl InferenceSessionBuilder {
             }
         }
         let raw = NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateSession"))?;
-        InferenceSession::new(raw, labels)
+        InferenceSession::new(raw, labels, options.has_device())
     }
 }

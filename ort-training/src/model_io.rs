@@ -188,6 +188,23 @@ fn check_symbols(call: &str, at: usize, wanted: &[IoInfo], inputs: &[&dyn AsValu
     Ok(())
 }
 
+/// Refuses device memory where no execution provider has a device: such a session takes every address for host memory
+/// and reads it (utils.cc, `FinalizeFeedFetchCopyInfo`, copies nothing then).
+pub(crate) fn check_places(call: &str, has_device: bool, wanted: &[IoInfo], inputs: &[&dyn AsValue]) -> Result<()> {
+    if has_device {
+        return Ok(());
+    }
+    for (info, input) in wanted.iter().zip(inputs) {
+        if !input.as_value().is_host()? {
+            return Err(Error::invalid_argument(format!(
+                "{call}: input {:?}: expected host memory, as the session has no device, found device memory",
+                info.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Puts named inputs into the model's order.
 pub(crate) fn order_inputs<'a>(
     call: &str,

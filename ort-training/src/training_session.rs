@@ -15,7 +15,7 @@ use crate::class_labels::{LabelRange, check_labels};
 use crate::checkpoint::{Checkpoint, CheckpointMut, OptimizerState};
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
-use crate::model_io::{Empty, IoInfo, check_inputs, order_inputs};
+use crate::model_io::{Empty, IoInfo, check_inputs, check_places, order_inputs};
 use crate::onnx_model::OnnxModel;
 use crate::outputs::{OutputSlots, Outputs};
 use crate::run_options::RunOptions;
@@ -329,6 +329,7 @@ impl TrainingSession {
         const CALL: &str = "training step";
         RunOptions::ensure_running(run_options, CALL)?;
         check_inputs(CALL, &self.training.inputs, inputs, Empty::Refused)?;
+        check_places(CALL, self.handle.has_device, &self.training.inputs, inputs)?;
         check_labels(CALL, &self.training.labels, &self.training.inputs, |index| inputs[index])?;
         self.input_pointers.clear();
         self.input_pointers.extend(inputs.iter().map(|input| input.as_value().as_ptr().cast_const()));
@@ -390,6 +391,7 @@ impl TrainingSession {
         RunOptions::ensure_running(run_options, CALL)?;
         let io = &self.evaluation()?.io;
         check_inputs(CALL, &io.inputs, inputs, Empty::Refused)?;
+        check_places(CALL, self.handle.has_device, &io.inputs, inputs)?;
         check_labels(CALL, &io.labels, &io.inputs, |index| inputs[index])?;
         let pointers: Vec<*const sys::OrtValue> =
             inputs.iter().map(|input| input.as_value().as_ptr().cast_const()).collect();

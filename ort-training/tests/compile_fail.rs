@@ -1,0 +1,6 @@
+//! Misuse that the compiler refuses.
+
+#[test]
+fn misuse_does_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+}
