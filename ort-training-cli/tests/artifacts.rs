@@ -40,7 +40,7 @@ fn from_a_model_to_a_trained_one() {
 }
 
 #[test]
-fn every_option_reaches_the_artifacts() {
+fn options_reach_the_artifacts() {
     let sandbox = Sandbox::new();
     sandbox
         .line(
@@ -117,4 +117,86 @@ fn operators_with_gradients_are_listed() {
     let run = Sandbox::new().line("artifacts --list-operators");
     run.says(&["Conv", "Gemm"]);
     assert!(run.stdout.lines().count() > 50, "{}", run.stdout);
+}
+
+/// mean((logits - wanted)²), as a model of its own.
+fn loss_model() -> Vec<u8> {
+    use ort_training::artifacts::onnx::{
+        GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TensorType,
+        TypeProto, TypeValue, ValueInfoProto, data_type,
+    };
+    use prost::Message;
+    let node = |op_type: &str, inputs: &[&str], output: &str| NodeProto {
+        op_type: Some(op_type.into()),
+        name: Some(output.into()),
+        input: inputs.iter().map(|&input| input.into()).collect(),
+        output: vec![output.into()],
+        ..NodeProto::default()
+    };
+    let value = |name: &str, dims: usize| ValueInfoProto {
+        name: Some(name.into()),
+        r#type: Some(TypeProto {
+            value: Some(TypeValue::Tensor(TensorType {
+                elem_type: Some(data_type::FLOAT),
+                shape: Some(TensorShapeProto {
+                    dim: vec![Default::default(); dims],
+                }),
+            })),
+            denotation: None,
+        }),
+        ..ValueInfoProto::default()
+    };
+    let mut mean = node("ReduceMean", &["squared"], "mean");
+    mean.attribute
+        .push(ort_training::artifacts::onnx::AttributeProto {
+            name: Some("keepdims".into()),
+            r#type: Some(2), // INT
+            i: Some(0),
+            ..Default::default()
+        });
+    ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto {
+            domain: None,
+            version: Some(17),
+        }],
+        graph: Some(GraphProto {
+            name: Some("loss".into()),
+            node: vec![
+                node("Sub", &["logits", "wanted"], "difference"),
+                node("Mul", &["difference", "difference"], "squared"),
+                mean,
+            ],
+            input: vec![value("logits", 2), value("wanted", 2)],
+            output: vec![value("mean", 0)],
+            ..GraphProto::default()
+        }),
+        ..ModelProto::default()
+    }
+    .encode_to_vec()
+}
+
+#[test]
+fn a_loss_of_ones_own_trains() {
+    let sandbox = Sandbox::new();
+    sandbox.write("loss.onnx", loss_model());
+    sandbox
+        .line("artifacts {digits/forward.onnx} -o art --loss custom --loss-model loss.onnx")
+        .says(&["images, wanted"]);
+    let rows = digits(0..64);
+    let wanted: Vec<f32> = rows
+        .labels
+        .iter()
+        .flat_map(|&label| (0..10).map(move |class| f32::from(class == label)))
+        .collect();
+    let data = support::npz(&[
+        ("images", support::floats(&[64, 64], &rows.features)),
+        ("wanted", support::floats(&[64, 10], &wanted)),
+    ]);
+    sandbox.write("rows.npz", data);
+    sandbox
+        .line("train art --data rows.npz --epochs 20 --lr 5e-3")
+        .says(&[]);
+    let losses = support::column(&sandbox.read("run/loss.csv"), "loss");
+    assert!(losses[39] < losses[0] / 3.0, "{losses:?}");
 }

@@ -183,7 +183,7 @@ fn decode_text(characters: &str, data: &[u8], big: bool) -> Result<Vec<String>> 
     let characters: usize = characters
         .parse()
         .with_context(|| format!("expected a length after U, found {characters:?}"))?;
-    let size = characters.checked_mul(4).unwrap_or(usize::MAX);
+    let size = characters.saturating_mul(4);
     if size == 0 {
         bail!("text of length 0 says not how many elements there are");
     }
