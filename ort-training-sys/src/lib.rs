@@ -1,7 +1,7 @@
 //! Raw bindings to ONNX Runtime's C API and its training extension, generated at build time from the headers of the
 //! very install that is linked.
 //!
-//! Everything starts at [`OrtGetApiBase`]: ask it for an `OrtApi`, and that for an `OrtTrainingApi`
+//! Everything starts at `OrtGetApiBase`: ask it for an `OrtApi`, and that for an `OrtTrainingApi`
 //! (`OrtApi::GetTrainingApi`, NULL in a library built without training). The crate `ort-training` does this, checks
 //! it, and puts ownership and lifetimes on top; use this crate for what that one does not cover.
 //!

@@ -242,3 +242,157 @@ pub(crate) fn optimizer_moments(
     }
     Ok(moments.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::onnx_model::ModelSource;
+
+    fn path(artifacts: &str, file: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(artifacts).join(file)
+    }
+
+    fn model(file: &str) -> OnnxModel {
+        OnnxModel::read(&ModelSource::File(path("regression", file)), "model").unwrap()
+    }
+
+    fn checkpoint(artifacts: &str) -> Checkpoint {
+        Checkpoint::load(path(artifacts, "checkpoint")).unwrap()
+    }
+
+    /// A trainable parameter of the fixture.
+    fn trainable() -> String {
+        let checkpoint = checkpoint("regression");
+        let parameter = checkpoint.parameters().iter().find(|info| info.requires_grad);
+        parameter.unwrap().name.clone()
+    }
+
+    #[track_caller]
+    fn refused<T>(result: Result<T>, words: &[&str]) {
+        let Err(error) = result else { panic!("accepted; expected an error with {words:?}") };
+        for word in words {
+            assert!(error.to_string().contains(word), "{word:?} is not in {error}");
+        }
+    }
+
+    /// The training model after `change`, checked against its checkpoint.
+    fn training(change: impl FnOnce(&mut OnnxModel)) -> Result<TrainingRoles> {
+        let mut model = model("training_model.onnx");
+        change(&mut model);
+        training_roles("training model x", &model, &checkpoint("regression"))
+    }
+
+    fn evaluation(change: impl FnOnce(&mut OnnxModel)) -> Result<Vec<IoInfo>> {
+        let roles = training(|_| {}).unwrap();
+        let mut model = model("eval_model.onnx");
+        change(&mut model);
+        eval_inputs("eval model x", &model, &roles, &checkpoint("regression"))
+    }
+
+    #[test]
+    fn what_belongs_together_passes() {
+        let roles = training(|_| {}).unwrap();
+        assert!(roles.parameters.iter().any(|slot| slot.requires_grad));
+        assert!(roles.parameters.iter().any(|slot| !slot.requires_grad), "the fixture has a frozen parameter");
+        evaluation(|_| {}).unwrap();
+        let moments = optimizer_moments("x", &model("optimizer_model.onnx"), &checkpoint("regression"));
+        assert_eq!(moments.unwrap(), 2);
+    }
+
+    #[test]
+    fn a_model_without_gradients_is_named() {
+        refused(
+            training_roles("eval model x", &model("eval_model.onnx"), &checkpoint("regression")),
+            &["eval model x", "expected a training model", "lazy_reset_grad"],
+        );
+        refused(
+            training(|model| model.inputs.retain(|input| input.name != RESET_INPUT)),
+            &["lazy_reset_grad"],
+        );
+    }
+
+    #[test]
+    fn a_parameter_without_its_gradient_is_named() {
+        let (name, gradient) = (trainable(), format!("{}_grad.accumulation.buffer", trainable()));
+        refused(
+            training(|model| model.inputs.retain(|input| input.name != gradient)),
+            &["gradient accumulation buffer", &name],
+        );
+        refused(
+            training(|model| {
+                let input = model.inputs.iter_mut().find(|input| input.name == gradient).unwrap();
+                input.name = "nobody_grad.accumulation.buffer".into();
+            }),
+            &["nobody", "no"],
+        );
+    }
+
+    #[test]
+    fn a_missing_parameter_is_named() {
+        let name = trainable();
+        refused(
+            training(|model| {
+                model.inputs.retain(|input| !input.name.starts_with(&name));
+            }),
+            &["trainable parameter", &name],
+        );
+    }
+
+    #[test]
+    fn another_shape_or_type_is_named() {
+        let name = trainable();
+        let change = |change: fn(&mut IoInfo)| {
+            training(|model| change(model.inputs.iter_mut().find(|input| input.name == name).unwrap()))
+        };
+        refused(
+            change(|input| input.dimensions = Some(vec![crate::model_io::Dimension::Fixed(1)])),
+            &[&name, "[1]"],
+        );
+        refused(change(|input| input.element_type = Some(ElementType::Float64)), &[&name, "float64", "float32"]);
+        refused(change(|input| input.dimensions = None), &[&name, "fixed dimensions"]);
+    }
+
+    #[test]
+    fn a_model_that_returns_gradients_only_is_named() {
+        refused(
+            training(|model| model.outputs.retain(|output| gradient_of(&output.name).is_some())),
+            &["expected the loss", "gradients only"],
+        );
+    }
+
+    #[test]
+    fn an_eval_model_with_its_parameters_in_another_order_is_refused() {
+        refused(evaluation(|model| model.inputs.reverse()), &["eval model x", "in its order"]);
+        let name = trainable();
+        refused(
+            evaluation(|model| model.inputs.retain(|input| input.name != name)),
+            &["eval model x", "in its order"],
+        );
+        refused(
+            evaluation(|model| {
+                let input = model.inputs.iter_mut().find(|input| input.name == name).unwrap();
+                input.dimensions = Some(vec![crate::model_io::Dimension::Fixed(3)]);
+            }),
+            &["eval model x", &name, "[3]"],
+        );
+    }
+
+    #[test]
+    fn an_optimizer_model_of_another_kind_is_named() {
+        let check = |change: fn(&mut OnnxModel)| {
+            let mut model = model("optimizer_model.onnx");
+            change(&mut model);
+            optimizer_moments("optimizer model x", &model, &checkpoint("regression"))
+        };
+        refused(check(|model| model.operators.clear()), &["optimizer model x", "AdamWOptimizer"]);
+        refused(check(|model| model.inputs.swap(0, 1)), &["expected the inputs", "learning_rate"]);
+        let mut other = checkpoint("regression");
+        other.moments = 1;
+        refused(
+            optimizer_moments("optimizer model x", &model("optimizer_model.onnx"), &other),
+            &["2 moments", "found 1", "another optimizer"],
+        );
+    }
+}

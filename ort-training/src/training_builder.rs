@@ -150,11 +150,13 @@ impl TrainingSessionBuilder {
     /// files and partly from bytes; what ONNX Runtime refuses.
     pub fn build(self) -> Result<TrainingSession> {
         crate::api::ensure_training()?;
-        let absent = |what: &str| {
-            Error::invalid_argument(format!("training session: expected {what}, found none"))
+        let absent = |what: &str, how: &str| {
+            Error::invalid_argument(format!(
+                "training session: expected {what}, found none; give one with `{how}` or `artifacts`"
+            ))
         };
-        let training = self.training.ok_or_else(|| absent("a training model"))?;
-        let mut checkpoint = match self.checkpoint.ok_or_else(|| absent("a checkpoint"))? {
+        let training = self.training.ok_or_else(|| absent("a training model", "training_model"))?;
+        let mut checkpoint = match self.checkpoint.ok_or_else(|| absent("a checkpoint", "checkpoint"))? {
             CheckpointSource::Loaded(checkpoint) => *checkpoint,
             CheckpointSource::File(path) => Checkpoint::load(path)?,
         };

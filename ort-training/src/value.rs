@@ -307,7 +307,7 @@ impl Value {
         let info = self.info()?;
         if info.element_type == ElementType::String {
             let strings = self.strings()?;
-            return Ok(StringTensor::new(info.shape.to_vec(), &strings)?.into_value());
+            return Ok(StringTensor::new(&info.shape, &strings)?.into_value());
         }
         let bytes = info.element_type.byte_count(info.count).filter(|_| info.is_host).ok_or_else(
             || {
