@@ -11,7 +11,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     if env::var_os("DOCS_RS").is_some() {
         return Ok(());
     }
-    let include = env::var_os("DEP_ONNXRUNTIME_INCLUDE").ok_or("ort-training-sys gave no include folder")?;
+    let include =
+        env::var_os("DEP_ONNXRUNTIME_INCLUDE").ok_or("ort-training-sys gave no include folder")?;
     let folders: Vec<PathBuf> = env::split_paths(&include).collect();
     let header = folders
         .iter()
@@ -23,7 +24,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     println!("cargo:rerun-if-changed=tests/c");
     let mut build = cc::Build::new();
-    build.includes(&folders).std("c11").warnings(true).extra_warnings(true).warnings_into_errors(true);
+    build
+        .includes(&folders)
+        .std("c11")
+        .warnings(true)
+        .extra_warnings(true)
+        .warnings_into_errors(true);
     for entry in fs::read_dir("tests/c")? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "c") {
@@ -34,7 +40,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // What cargo runs finds the library by itself; a debugger or valgrind that is given a test binary needs the path.
     if let Some(lib) = env::var_os("DEP_ONNXRUNTIME_LIB") {
-        println!("cargo:rustc-link-arg=-Wl,-rpath,{}", PathBuf::from(lib).display());
+        println!(
+            "cargo:rustc-link-arg=-Wl,-rpath,{}",
+            PathBuf::from(lib).display()
+        );
     }
     Ok(())
 }

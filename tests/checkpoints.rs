@@ -13,8 +13,12 @@ fn save_load_continue(case: &Case) -> Result<Log> {
     for step in 0..half {
         trainer.full_step(step, &mut log, "before")?;
     }
-    trainer.session.save_checkpoint(&with, OptimizerState::Include)?;
-    trainer.session.save_checkpoint(&without, OptimizerState::Exclude)?;
+    trainer
+        .session
+        .save_checkpoint(&with, OptimizerState::Include)?;
+    trainer
+        .session
+        .save_checkpoint(&without, OptimizerState::Exclude)?;
     for step in half..case.steps {
         trainer.full_step(step, &mut log, "uninterrupted")?;
     }
@@ -23,7 +27,11 @@ fn save_load_continue(case: &Case) -> Result<Log> {
 
     for (path, label, name) in [
         (with, "learning rate with optimizer state", "continued"),
-        (without, "learning rate without optimizer state", "restarted"),
+        (
+            without,
+            "learning rate without optimizer state",
+            "restarted",
+        ),
     ] {
         let mut trainer = Trainer::with_checkpoint(case, Checkpoint::load(path)?)?;
         log.float(label, trainer.session.learning_rate()?);
@@ -42,10 +50,18 @@ fn save_load_and_continue() {
         let case = Case::regression(fixture);
         let rust = save_load_continue(&case).unwrap();
         assert_same(&Scenario::SaveLoadContinue.run(&case), &rust);
-        assert_eq!(rust.bits("continued"), rust.bits("uninterrupted"), "{fixture}: continued and uninterrupted");
+        assert_eq!(
+            rust.bits("continued"),
+            rust.bits("uninterrupted"),
+            "{fixture}: continued and uninterrupted"
+        );
         let restarted = rust.bits("restarted") == rust.bits("uninterrupted");
         // AdamW has a state that matters, SGD has none.
-        assert_eq!(restarted, fixture == "regression_sgd", "{fixture}: without the optimizer's state");
+        assert_eq!(
+            restarted,
+            fixture == "regression_sgd",
+            "{fixture}: without the optimizer's state"
+        );
     }
 }
 
@@ -59,15 +75,26 @@ fn checkpoints_are_exchanged() {
         let mut log = Log::default();
         let checkpoint = Checkpoint::load(case.scratch_file(file)).unwrap();
         let mut trainer = Trainer::with_checkpoint(&case, checkpoint).unwrap();
-        trainer.session.set_learning_rate(case.learning_rate).unwrap();
+        trainer
+            .session
+            .set_learning_rate(case.learning_rate)
+            .unwrap();
         for step in case.steps / 2..case.steps {
             trainer.full_step(step, &mut log, "continued").unwrap();
         }
         trainer.log_parameters(&mut log, "continued").unwrap();
         log.bits("continued")
     };
-    assert_eq!(parameters("with-optimizer"), rust.bits("uninterrupted"), "what C wrote, continued in Rust");
-    assert_eq!(parameters("with-optimizer-rust"), rust.bits("uninterrupted"), "what Rust wrote, continued in Rust");
+    assert_eq!(
+        parameters("with-optimizer"),
+        rust.bits("uninterrupted"),
+        "what C wrote, continued in Rust"
+    );
+    assert_eq!(
+        parameters("with-optimizer-rust"),
+        rust.bits("uninterrupted"),
+        "what Rust wrote, continued in Rust"
+    );
 }
 
 fn log_property(log: &mut Log, checkpoint: &Checkpoint, name: &str) -> Result<()> {
@@ -93,16 +120,23 @@ fn properties() {
     let mut trainer = Trainer::open(&case).unwrap();
     let mut checkpoint = trainer.session.checkpoint_mut();
     checkpoint.set_property("epoch", 1i64).unwrap();
-    checkpoint.set_property("epoch", -9_007_199_254_740_993i64).unwrap();
+    checkpoint
+        .set_property("epoch", -9_007_199_254_740_993i64)
+        .unwrap();
     checkpoint.set_property("best loss", 0.1f32).unwrap();
-    checkpoint.set_property("comment", "größer als — naïve\n").unwrap();
+    checkpoint
+        .set_property("comment", "größer als — naïve\n")
+        .unwrap();
     checkpoint.set_property("changes type", 1i64).unwrap();
     checkpoint.set_property("changes type", "").unwrap();
     log_properties(&mut log, &checkpoint).unwrap();
     assert_eq!(checkpoint.property("absent").unwrap(), None);
     log.absent("no such property");
     let path = case.scratch_file("properties-rust");
-    trainer.session.save_checkpoint(&path, OptimizerState::Exclude).unwrap();
+    trainer
+        .session
+        .save_checkpoint(&path, OptimizerState::Exclude)
+        .unwrap();
     drop(trainer);
     let trainer = Trainer::with_checkpoint(&case, Checkpoint::load(path).unwrap()).unwrap();
     log_properties(&mut log, trainer.session.checkpoint()).unwrap();
@@ -118,9 +152,19 @@ fn parameters() {
     for name in &case.parameters {
         let (element_type, shape) = checkpoint.parameter_type_and_shape(name).unwrap();
         log.int(name, element_type.as_raw().into());
-        log.ints(name, &shape.iter().map(|&dimension| dimension as i64).collect::<Vec<_>>());
+        log.ints(
+            name,
+            &shape
+                .iter()
+                .map(|&dimension| dimension as i64)
+                .collect::<Vec<_>>(),
+        );
     }
-    log.refused("get without session", checkpoint.parameter(first), &["session"]);
+    log.refused(
+        "get without session",
+        checkpoint.parameter(first),
+        &["session"],
+    );
     let mut trainer = Trainer::with_checkpoint(&case, checkpoint).unwrap();
 
     trainer.log_parameters(&mut log, "as loaded").unwrap();
@@ -129,16 +173,35 @@ fn parameters() {
         *number = *number * 0.5 + 0.25;
     }
     trainer.log_parameters(&mut log, "copy changed").unwrap();
-    trainer.session.checkpoint_mut().update_parameter(first, &value).unwrap();
+    trainer
+        .session
+        .checkpoint_mut()
+        .update_parameter(first, &value)
+        .unwrap();
     trainer.log_parameters(&mut log, "updated").unwrap();
     trainer.eval_step(0, &mut log, "eval").unwrap();
 
     let mut checkpoint = trainer.session.checkpoint_mut();
-    log.refused("update unknown", checkpoint.update_parameter("nobody", &value), &["nobody", first]);
+    log.refused(
+        "update unknown",
+        checkpoint.update_parameter("nobody", &value),
+        &["nobody", first],
+    );
     let wrong = Tensor::from_slice([3], &[1.0f32, 2.0, 3.0]).unwrap();
-    log.refused("update with wrong shape", checkpoint.update_parameter(first, &wrong), &[first, "[8, 4]", "[3]"]);
-    log.refused("get unknown", checkpoint.parameter("nobody"), &["nobody", first]);
-    log.answer("type of unknown", checkpoint.parameter_type_and_shape("nobody"));
+    log.refused(
+        "update with wrong shape",
+        checkpoint.update_parameter(first, &wrong),
+        &[first, "[8, 4]", "[3]"],
+    );
+    log.refused(
+        "get unknown",
+        checkpoint.parameter("nobody"),
+        &["nobody", first],
+    );
+    log.answer(
+        "type of unknown",
+        checkpoint.parameter_type_and_shape("nobody"),
+    );
     assert_same(&Scenario::Parameters.run(&case), &log);
 }
 
@@ -147,25 +210,38 @@ fn parameters_buffer() {
     let case = Case::regression("regression");
     let mut log = Log::default();
     let mut trainer = Trainer::open(&case).unwrap();
-    trainer.session.set_learning_rate(case.learning_rate).unwrap();
+    trainer
+        .session
+        .set_learning_rate(case.learning_rate)
+        .unwrap();
     trainer.full_step(0, &mut log, "train").unwrap();
     for set in [ParameterSet::All, ParameterSet::Trainable] {
         let size = trainer.session.parameter_count(set).unwrap();
         log.int("size", size as i64);
         let mut buffer = vec![0.0f32; size];
-        trainer.session.copy_parameters_to_buffer(&mut buffer, set).unwrap();
+        trainer
+            .session
+            .copy_parameters_to_buffer(&mut buffer, set)
+            .unwrap();
         log.floats("to buffer", &buffer);
         for number in &mut buffer {
             *number *= 0.75;
         }
-        trainer.session.copy_buffer_to_parameters(&buffer, set).unwrap();
+        trainer
+            .session
+            .copy_buffer_to_parameters(&buffer, set)
+            .unwrap();
         trainer.log_parameters(&mut log, "from buffer").unwrap();
         trainer.eval_step(0, &mut log, "eval").unwrap();
 
         buffer.push(0.0);
         let words = [size.to_string(), (size + 1).to_string()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        log.refused("buffer too long", trainer.session.copy_buffer_to_parameters(&buffer, set), &words);
+        log.refused(
+            "buffer too long",
+            trainer.session.copy_buffer_to_parameters(&buffer, set),
+            &words,
+        );
         let copied = trainer.session.copy_parameters_to_buffer(&mut buffer, set);
         log.refused("buffer too long for parameters", copied, &words);
     }
@@ -182,7 +258,10 @@ fn checkpoint_from_bytes() {
     let checkpoint = Checkpoint::from_bytes(&bytes).unwrap();
     drop(bytes);
     let mut trainer = Trainer::with_checkpoint(&case, checkpoint).unwrap();
-    trainer.session.set_learning_rate(case.learning_rate).unwrap();
+    trainer
+        .session
+        .set_learning_rate(case.learning_rate)
+        .unwrap();
     for step in 0..case.steps {
         trainer.full_step(step, &mut log, "train").unwrap();
     }
@@ -202,18 +281,38 @@ fn nominal_checkpoint() {
     let eval = trainer.eval_step(0, &mut log, "nominal eval");
     log.answer("nominal eval", eval);
     let checkpoint = trainer.session.checkpoint();
-    log.refused("nominal get", checkpoint.parameter(case.parameters[0]), &["nominal"]);
-    log.answer("nominal shape", checkpoint.parameter_type_and_shape(case.parameters[0]));
+    log.refused(
+        "nominal get",
+        checkpoint.parameter(case.parameters[0]),
+        &["nominal"],
+    );
+    log.answer(
+        "nominal shape",
+        checkpoint.parameter_type_and_shape(case.parameters[0]),
+    );
     let size = trainer.session.parameter_count(ParameterSet::All).unwrap();
     log.int("size", size as i64);
     let mut buffer = vec![0.0f32; size];
-    let copied = trainer.session.copy_parameters_to_buffer(&mut buffer, ParameterSet::All);
+    let copied = trainer
+        .session
+        .copy_parameters_to_buffer(&mut buffer, ParameterSet::All);
     log.answer("nominal to buffer", copied);
-    let copied = trainer.session.copy_buffer_to_parameters(&buffer, ParameterSet::Trainable);
+    let copied = trainer
+        .session
+        .copy_buffer_to_parameters(&buffer, ParameterSet::Trainable);
     log.answer("nominal trainable only", copied);
-    complete.session.copy_parameters_to_buffer(&mut buffer, ParameterSet::All).unwrap();
-    trainer.session.copy_buffer_to_parameters(&buffer, ParameterSet::All).unwrap();
-    trainer.session.set_learning_rate(case.learning_rate).unwrap();
+    complete
+        .session
+        .copy_parameters_to_buffer(&mut buffer, ParameterSet::All)
+        .unwrap();
+    trainer
+        .session
+        .copy_buffer_to_parameters(&buffer, ParameterSet::All)
+        .unwrap();
+    trainer
+        .session
+        .set_learning_rate(case.learning_rate)
+        .unwrap();
     for step in 0..case.steps {
         trainer.full_step(step, &mut log, "train").unwrap();
     }

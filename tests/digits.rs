@@ -21,7 +21,10 @@ const ACCURACY: f32 = 0.96;
 fn digits_run() {
     let plan = Plan::default();
     let (training, held_out) = Digits::load().split(plan.seed);
-    let mut case = Case { learning_rate: plan.learning_rate, ..Case::digits("digits") };
+    let mut case = Case {
+        learning_rate: plan.learning_rate,
+        ..Case::digits("digits")
+    };
     let env = Environment::shared().unwrap();
     let mut log = Log::default();
     let mut model = Model::start(&env, &case.artifacts, plan.seed).unwrap();
@@ -33,17 +36,29 @@ fn digits_run() {
         log.float("loss", loss);
         seen.images.extend_from_slice(&batch.images);
         seen.labels.extend_from_slice(&batch.labels);
-        batch_sizes.push(batch.len());
+        batch_sizes.push(batch.count());
     };
-    model.train(&plan, &training, (0, plan.epochs), record, |_, _| Ok(())).unwrap();
+    model
+        .train(&plan, &training, (0, plan.epochs), record, |_, _| Ok(()))
+        .unwrap();
     for name in &case.parameters {
         let value = model.session.checkpoint().parameter(name).unwrap();
         log.floats(&format!("parameter {name}"), value.data());
     }
 
-    assert_ne!(batch_sizes.first(), batch_sizes.last(), "the last batch of an epoch is a smaller one");
-    case.rows = seen.len();
-    case.columns = vec![Column::Floats { width: PIXELS, data: seen.images }, Column::Labels(seen.labels)];
+    assert_ne!(
+        batch_sizes.first(),
+        batch_sizes.last(),
+        "the last batch of an epoch is a smaller one"
+    );
+    case.rows = seen.count();
+    case.columns = vec![
+        Column::Floats {
+            width: PIXELS,
+            data: seen.images,
+        },
+        Column::Labels(seen.labels),
+    ];
     let steps_per_epoch = (batch_sizes.len() / plan.epochs) as i64;
     let c = Scenario::Digits {
         parameters: &parameters,
@@ -54,12 +69,19 @@ fn digits_run() {
     assert_same(&c.run(&case), &log);
 
     let (evaluation, _) = model.evaluate(&held_out).unwrap();
-    assert!(evaluation.accuracy >= ACCURACY, "{evaluation:?}, wanted an accuracy of {ACCURACY}");
+    assert!(
+        evaluation.accuracy >= ACCURACY,
+        "{evaluation:?}, wanted an accuracy of {ACCURACY}"
+    );
 }
 
 fn example_options(plan: example::model::Plan, out: &Path) -> example::options::Options {
     // The default folder is relative to the package that the example belongs to.
-    example::options::Options { plan, artifacts: Case::digits("digits").artifacts, out: out.to_owned() }
+    example::options::Options {
+        plan,
+        artifacts: Case::digits("digits").artifacts,
+        out: out.to_owned(),
+    }
 }
 
 /// The example stops, resumes, compares with a run that never stopped, exports and infers; it fails by itself when one of
@@ -69,9 +91,16 @@ fn digits_example() {
     let out = tempfile::tempdir().unwrap();
     let options = example_options(example::model::Plan::default(), out.path());
     let evaluation = example::run(&options).unwrap();
-    assert!(evaluation.accuracy >= ACCURACY, "{evaluation:?}, wanted an accuracy of {ACCURACY}");
+    assert!(
+        evaluation.accuracy >= ACCURACY,
+        "{evaluation:?}, wanted an accuracy of {ACCURACY}"
+    );
     let picture = fs::read(out.path().join("loss.png")).unwrap();
-    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000, "{} bytes of picture", picture.len());
+    assert!(
+        picture.starts_with(b"\x89PNG") && picture.len() > 10_000,
+        "{} bytes of picture",
+        picture.len()
+    );
     for file in ["half-way.ckpt", "digits.ckpt", "digits.onnx"] {
         assert!(out.path().join(file).is_file(), "{file} is missing");
     }
@@ -82,7 +111,11 @@ fn digits_example() {
 fn digits_batch_sizes() {
     for batch_size in [1437, 5000] {
         let out = tempfile::tempdir().unwrap();
-        let plan = example::model::Plan { epochs: 2, batch_size, ..Default::default() };
+        let plan = example::model::Plan {
+            epochs: 2,
+            batch_size,
+            ..Default::default()
+        };
         let options = example_options(plan, out.path());
         example::run(&options).unwrap();
     }

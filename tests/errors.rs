@@ -3,7 +3,9 @@
 
 use std::process::Command;
 
-use ort_training::{AsValue, Checkpoint, Environment, OptimizerState, Result, Tensor, TrainingSession};
+use ort_training::{
+    AsValue, Checkpoint, Environment, OptimizerState, Result, Tensor, TrainingSession,
+};
 use ort_training_parity::{Case, Log, Payload, Scenario, Trainer, assert_same, session_options};
 
 #[test]
@@ -12,12 +14,26 @@ fn checkpoint_refusals() {
     let mut log = Log::default();
     let missing = case.scratch_file("no-such-checkpoint");
     let model = case.artifact("training_model.onnx");
-    log.refused("missing file", Checkpoint::load(&missing), &["no-such-checkpoint"]);
-    log.refused("a model", Checkpoint::load(&model), &["training_model.onnx"]);
-    log.refused("a model's bytes", Checkpoint::from_bytes(&std::fs::read(&model).unwrap()), &["checkpoint"]);
+    log.refused(
+        "missing file",
+        Checkpoint::load(&missing),
+        &["no-such-checkpoint"],
+    );
+    log.refused(
+        "a model",
+        Checkpoint::load(&model),
+        &["training_model.onnx"],
+    );
+    log.refused(
+        "a model's bytes",
+        Checkpoint::from_bytes(&std::fs::read(&model).unwrap()),
+        &["checkpoint"],
+    );
     let mut trainer = Trainer::open(&case).unwrap();
     let no_folder = case.scratch_file("no-such-folder/checkpoint");
-    let saved = trainer.session.save_checkpoint(&no_folder, OptimizerState::Include);
+    let saved = trainer
+        .session
+        .save_checkpoint(&no_folder, OptimizerState::Include);
     log.refused("save into no folder", saved, &["no-such-folder"]);
     // A property of a type that isn't one can't be written in Rust, so only C can be refused here.
     log.text("unknown property type", "no such type in Rust");
@@ -26,7 +42,11 @@ fn checkpoint_refusals() {
     let mut c = Scenario::CheckpointErrors.run(&case);
     for record in &mut c.records {
         if record.name == "unknown property type" {
-            assert!(matches!(record.payload, Payload::Answer { code: 1.., .. }), "{}", record.payload);
+            assert!(
+                matches!(record.payload, Payload::Answer { code: 1.., .. }),
+                "{}",
+                record.payload
+            );
             record.payload = Payload::Text("no such type in Rust".into());
         }
     }
@@ -51,15 +71,43 @@ fn create(case: &Case, train: &str, eval: &str, optimizer: &str) -> Result<Train
 fn session_refusals() {
     let case = Case::regression("regression");
     let mut log = Log::default();
-    let (train, eval, optimizer) = ("training_model.onnx", "eval_model.onnx", "optimizer_model.onnx");
+    let (train, eval, optimizer) = (
+        "training_model.onnx",
+        "eval_model.onnx",
+        "optimizer_model.onnx",
+    );
     let missing = &["no-such-model.onnx"];
-    log.refused("missing training model", create(&case, "missing", eval, optimizer), missing);
-    log.refused("missing eval model", create(&case, train, "missing", optimizer), missing);
-    log.refused("missing optimizer model", create(&case, train, eval, "missing"), missing);
-    log.refused("a checkpoint for a model", create(&case, "checkpoint", eval, optimizer), &["checkpoint"]);
+    log.refused(
+        "missing training model",
+        create(&case, "missing", eval, optimizer),
+        missing,
+    );
+    log.refused(
+        "missing eval model",
+        create(&case, train, "missing", optimizer),
+        missing,
+    );
+    log.refused(
+        "missing optimizer model",
+        create(&case, train, eval, "missing"),
+        missing,
+    );
+    log.refused(
+        "a checkpoint for a model",
+        create(&case, "checkpoint", eval, optimizer),
+        &["checkpoint"],
+    );
     let eval_for_train = create(&case, eval, eval, optimizer);
-    log.refused("an eval model for a training model", eval_for_train, &["eval_model.onnx", "gradient"]);
-    log.refused("a training model for an optimizer", create(&case, train, eval, train), &["training_model.onnx"]);
+    log.refused(
+        "an eval model for a training model",
+        eval_for_train,
+        &["eval_model.onnx", "gradient"],
+    );
+    log.refused(
+        "a training model for an optimizer",
+        create(&case, train, eval, train),
+        &["training_model.onnx"],
+    );
     log.answer("all in order", create(&case, train, eval, optimizer));
     assert_same(&Scenario::SessionErrors.run(&case), &log);
 }
@@ -77,9 +125,21 @@ fn input_refusals() {
     let mut refuse = |name: &str, inputs: &[&dyn AsValue], words: &[&str]| {
         log.refused(name, trainer.session.train_step(inputs), words);
     };
-    refuse("wrong dimension", &[&narrow, labels], &["images", "64", "3"]);
-    refuse("wrong rank", &[&deep, labels], &["images", "rank 2", "rank 3"]);
-    refuse("wrong element type", &[images, &floats], &["labels", "int64", "float32"]);
+    refuse(
+        "wrong dimension",
+        &[&narrow, labels],
+        &["images", "64", "3"],
+    );
+    refuse(
+        "wrong rank",
+        &[&deep, labels],
+        &["images", "rank 2", "rank 3"],
+    );
+    refuse(
+        "wrong element type",
+        &[images, &floats],
+        &["labels", "int64", "float32"],
+    );
     refuse("too few", &[images], &["labels", "2", "1"]);
     trainer.full_step(0, &mut log, "train").unwrap();
     assert_same(&Scenario::InputErrors.run(&case), &log);
@@ -95,12 +155,32 @@ fn missing_models() {
     log.refused("eval", eval, &["evaluation model"]);
     let session = &mut trainer.session;
     log.refused("optimizer", session.optimizer_step(), &["optimizer model"]);
-    log.refused("set learning rate", session.set_learning_rate(0.5), &["optimizer model"]);
-    log.refused("get learning rate", session.learning_rate(), &["optimizer model"]);
-    log.refused("schedule", session.register_linear_lr_scheduler(1, 2, 0.5), &["optimizer model"]);
-    log.refused("scheduler step", session.scheduler_step(), &["optimizer model"]);
+    log.refused(
+        "set learning rate",
+        session.set_learning_rate(0.5),
+        &["optimizer model"],
+    );
+    log.refused(
+        "get learning rate",
+        session.learning_rate(),
+        &["optimizer model"],
+    );
+    log.refused(
+        "schedule",
+        session.register_linear_lr_scheduler(1, 2, 0.5),
+        &["optimizer model"],
+    );
+    log.refused(
+        "scheduler step",
+        session.scheduler_step(),
+        &["optimizer model"],
+    );
     let path = case.scratch_file("never.onnx");
-    log.refused("export", session.export_for_inference(&path, &[case.inference_output]), &["evaluation model"]);
+    log.refused(
+        "export",
+        session.export_for_inference(&path, &[case.inference_output]),
+        &["evaluation model"],
+    );
     session.lazy_reset_grad().unwrap();
     trainer.train_step(1, &mut log, "train").unwrap();
     assert_same(&Scenario::MissingModels.run(&case), &log);
@@ -114,9 +194,21 @@ fn export_refusals() {
     let mut trainer = Trainer::open(&case).unwrap();
     let path = case.scratch_file("never.onnx");
     let session = &mut trainer.session;
-    log.refused("no outputs", session.export_for_inference(&path, &[]), &["output"]);
-    log.refused("unknown output", session.export_for_inference(&path, &["nobody"]), &["nobody", "prediction"]);
-    log.refused("empty output", session.export_for_inference(&path, &[""]), &["output"]);
+    log.refused(
+        "no outputs",
+        session.export_for_inference(&path, &[]),
+        &["output"],
+    );
+    log.refused(
+        "unknown output",
+        session.export_for_inference(&path, &["nobody"]),
+        &["nobody", "prediction"],
+    );
+    log.refused(
+        "empty output",
+        session.export_for_inference(&path, &[""]),
+        &["output"],
+    );
     let no_folder = case.scratch_file("no-such-folder/model.onnx");
     let exported = session.export_for_inference(&no_folder, &[case.inference_output]);
     log.refused("no folder", exported, &["no-such-folder"]);
@@ -152,7 +244,14 @@ fn wrong_index() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&child.stderr);
-        assert!(!child.status.success(), "the C API answered; it should be compared now: {said}");
-        assert!(said.contains("index out of range"), "{}: {said}", child.status);
+        assert!(
+            !child.status.success(),
+            "the C API answered; it should be compared now: {said}"
+        );
+        assert!(
+            said.contains("index out of range"),
+            "{}: {said}",
+            child.status
+        );
     }
 }

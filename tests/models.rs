@@ -1,7 +1,9 @@
 //! Models in C and in Rust: what goes in and out, sessions from bytes, export for inference.
 
 use ort_training::{Checkpoint, Environment, IoInfo, TrainingSession};
-use ort_training_parity::{Case, Log, Scenario, Trainer, assert_same, log_inference, session_options};
+use ort_training_parity::{
+    Case, Log, Scenario, Trainer, assert_same, log_inference, session_options,
+};
 
 fn log_names(log: &mut Log, label: &str, values: &[IoInfo]) {
     log.int(label, values.len() as i64);
@@ -12,7 +14,11 @@ fn log_names(log: &mut Log, label: &str, values: &[IoInfo]) {
 
 #[test]
 fn model_inputs_and_outputs() {
-    for case in [Case::digits("digits"), Case::regression("regression"), Case::linear1()] {
+    for case in [
+        Case::digits("digits"),
+        Case::regression("regression"),
+        Case::linear1(),
+    ] {
         let mut log = Log::default();
         let trainer = Trainer::open(&case).unwrap();
         let session = &trainer.session;
@@ -30,18 +36,28 @@ fn export_and_inference() {
         let mut log = Log::default();
         let path = case.scratch_file("exported-rust.onnx");
         let mut trainer = Trainer::open(&case).unwrap();
-        trainer.session.set_learning_rate(case.learning_rate).unwrap();
+        trainer
+            .session
+            .set_learning_rate(case.learning_rate)
+            .unwrap();
         for step in 0..case.steps {
             trainer.full_step(step, &mut log, "train").unwrap();
         }
         trainer.eval_step(0, &mut log, "eval").unwrap();
-        trainer.session.export_for_inference(&path, &[case.inference_output]).unwrap();
+        trainer
+            .session
+            .export_for_inference(&path, &[case.inference_output])
+            .unwrap();
         trainer.full_step(case.steps, &mut log, "train on").unwrap();
         log_inference(&case, &path, &mut log).unwrap();
         assert_same(&Scenario::Export.run(&case), &log);
         // The same model, as each side wrote it.
         let exported = |file: &str| std::fs::read(case.scratch_file(file)).unwrap();
-        assert_eq!(exported("exported.onnx"), exported("exported-rust.onnx"), "the exported models' bytes");
+        assert_eq!(
+            exported("exported.onnx"),
+            exported("exported-rust.onnx"),
+            "the exported models' bytes"
+        );
     }
 }
 
@@ -59,15 +75,24 @@ fn session_from_bytes() {
             .optimizer_model_bytes(read("optimizer_model.onnx"))
             .build()
             .unwrap();
-        let mut trainer = Trainer { case: &case, session };
-        trainer.session.set_learning_rate(case.learning_rate).unwrap();
+        let mut trainer = Trainer {
+            case: &case,
+            session,
+        };
+        trainer
+            .session
+            .set_learning_rate(case.learning_rate)
+            .unwrap();
         for step in 0..case.steps {
             trainer.full_step(step, &mut log, "train").unwrap();
         }
         trainer.eval_step(0, &mut log, "eval").unwrap();
         trainer.log_parameters(&mut log, "parameter").unwrap();
         let path = case.scratch_file("exported-from-bytes-rust.onnx");
-        trainer.session.export_for_inference(&path, &[case.inference_output]).unwrap();
+        trainer
+            .session
+            .export_for_inference(&path, &[case.inference_output])
+            .unwrap();
         log_inference(&case, &path, &mut log).unwrap();
         assert_same(&Scenario::SessionFromBytes.run(&case), &log);
     }

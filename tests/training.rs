@@ -21,7 +21,10 @@ fn train(case: &Case) -> Result<Log> {
 }
 
 fn losses(log: &Log) -> Vec<f32> {
-    log.bits("train 0").into_iter().map(f32::from_bits).collect()
+    log.bits("train 0")
+        .into_iter()
+        .map(f32::from_bits)
+        .collect()
 }
 
 #[track_caller]
@@ -31,7 +34,10 @@ fn compare_training(case: &Case) {
     let losses = losses(&rust);
     assert_eq!(losses.len(), case.steps);
     // Two sides that both learn nothing would agree too.
-    assert!(losses.last() < losses.first(), "the loss doesn't fall: {losses:?}");
+    assert!(
+        losses.last() < losses.first(),
+        "the loss doesn't fall: {losses:?}"
+    );
 }
 
 #[test]
@@ -41,7 +47,10 @@ fn classifier_with_adamw() {
 
 #[test]
 fn classifier_with_sgd() {
-    compare_training(&Case { learning_rate: 0.1, ..Case::digits("digits_sgd") });
+    compare_training(&Case {
+        learning_rate: 0.1,
+        ..Case::digits("digits_sgd")
+    });
 }
 
 #[test]
@@ -56,7 +65,11 @@ fn regression_with_sgd() {
 
 #[test]
 fn smallest_model() {
-    compare_training(&Case { steps: 33, learning_rate: 0.05, ..Case::linear1() });
+    compare_training(&Case {
+        steps: 33,
+        learning_rate: 0.05,
+        ..Case::linear1()
+    });
 }
 
 #[test]
@@ -64,10 +77,15 @@ fn frozen_parameter_stays() {
     let case = Case::regression("regression");
     let log = train(&case).unwrap();
     let scale = log.bits("parameter scale");
-    let expected: Vec<u32> = (0..8).map(|at| (0.5f32 + at as f32 / 7.0).to_bits()).collect();
+    let expected: Vec<u32> = (0..8)
+        .map(|at| (0.5f32 + at as f32 / 7.0).to_bits())
+        .collect();
     for (at, (scale, expected)) in scale.iter().zip(&expected).enumerate() {
         // The artifact's numbers were rounded from double precision.
-        assert!(scale.abs_diff(*expected) <= 1, "scale {at}: {scale:x}, at the start {expected:x}");
+        assert!(
+            scale.abs_diff(*expected) <= 1,
+            "scale {at}: {scale:x}, at the start {expected:x}"
+        );
     }
     assert_same(&Scenario::Train.run(&case), &log);
 }
@@ -90,14 +108,20 @@ fn accumulate(case: &Case, micro_batches: usize) -> Result<Log> {
 #[test]
 fn gradient_accumulation() {
     for fixture in ["regression", "regression_sgd"] {
-        let case = Case { steps: 4, ..Case::regression(fixture) };
+        let case = Case {
+            steps: 4,
+            ..Case::regression(fixture)
+        };
         let mut ends = Vec::new();
         for micro_batches in [1, 2, 5] {
             let rust = accumulate(&case, micro_batches).unwrap();
             assert_same(&Scenario::Accumulate { micro_batches }.run(&case), &rust);
             ends.push(rust.bits("parameter head.weight"));
         }
-        assert!(ends[0] != ends[1] && ends[1] != ends[2], "{fixture}: accumulating changed nothing");
+        assert!(
+            ends[0] != ends[1] && ends[1] != ends[2],
+            "{fixture}: accumulating changed nothing"
+        );
     }
 }
 
@@ -105,7 +129,9 @@ fn schedule(case: &Case, warmup: u64, total: u64) -> Result<Log> {
     let mut log = Log::default();
     let mut trainer = Trainer::open(case)?;
     log.answer("no schedule", trainer.session.scheduler_step());
-    trainer.session.register_linear_lr_scheduler(warmup, total, case.learning_rate)?;
+    trainer
+        .session
+        .register_linear_lr_scheduler(warmup, total, case.learning_rate)?;
     log.float("registered", trainer.session.learning_rate()?);
     for step in 0..case.steps {
         trainer.session.scheduler_step()?;
@@ -122,8 +148,19 @@ fn linear_schedule() {
     // With warm-up, without, and one that is over before training is.
     for (warmup, total) in [(4, 12), (0, 12), (2, 6)] {
         let rust = schedule(&case, warmup, total).unwrap();
-        assert_same(&Scenario::Schedule { warmup: warmup as i64, total: total as i64 }.run(&case), &rust);
-        let rates: Vec<f32> = rust.bits("scheduled").into_iter().map(f32::from_bits).collect();
+        assert_same(
+            &Scenario::Schedule {
+                warmup: warmup as i64,
+                total: total as i64,
+            }
+            .run(&case),
+            &rust,
+        );
+        let rates: Vec<f32> = rust
+            .bits("scheduled")
+            .into_iter()
+            .map(f32::from_bits)
+            .collect();
         for (step, rate) in rates.iter().enumerate() {
             let step = step as u64;
             let factor = if step < warmup {
@@ -131,7 +168,11 @@ fn linear_schedule() {
             } else {
                 total.saturating_sub(step) as f32 / (total - warmup) as f32
             };
-            assert_eq!(*rate, case.learning_rate * factor, "step {step} of warm-up {warmup}, total {total}");
+            assert_eq!(
+                *rate,
+                case.learning_rate * factor,
+                "step {step} of warm-up {warmup}, total {total}"
+            );
         }
     }
 }
@@ -172,19 +213,38 @@ fn run_options() {
     let inputs: Vec<_> = inputs.iter().map(|input| input.as_value()).collect();
     let mut options = RunOptions::new().unwrap();
     options.set_tag("parity").unwrap();
-    options.set_log_severity(ort_training::LogSeverity::Error).unwrap();
+    options
+        .set_log_severity(ort_training::LogSeverity::Error)
+        .unwrap();
     let session = &mut trainer.session;
-    log.floats("train", session.train_step_with(&inputs, &options).unwrap()[0].data().unwrap());
+    log.floats(
+        "train",
+        session.train_step_with(&inputs, &options).unwrap()[0]
+            .data()
+            .unwrap(),
+    );
     session.optimizer_step_with(&options).unwrap();
-    log.floats("eval", session.eval_step_with(&inputs, &options).unwrap()[0].data().unwrap());
+    log.floats(
+        "eval",
+        session.eval_step_with(&inputs, &options).unwrap()[0]
+            .data()
+            .unwrap(),
+    );
     options.terminate().unwrap();
-    log.refused("terminated train", session.train_step_with(&inputs, &options), &["terminate"]);
+    log.refused(
+        "terminated train",
+        session.train_step_with(&inputs, &options),
+        &["terminate"],
+    );
 
     let mut c = Scenario::RunOptions.run(&case);
     let last = &mut c.records.last_mut().unwrap().payload;
     // ONNX Runtime 1.21 passes run options of training calls on to nothing and trains. Were it to heed them, this
     // would find out, and the safe layer could leave the refusal to it.
-    assert!(matches!(last, Payload::Answer { code: 0, .. }), "a terminated training step: {last}");
+    assert!(
+        matches!(last, Payload::Answer { code: 0, .. }),
+        "a terminated training step: {last}"
+    );
     *last = Payload::Text("trains all the same".into());
     log.records.last_mut().unwrap().payload = last.clone();
     assert_same(&c, &log);
@@ -193,7 +253,11 @@ fn run_options() {
 /// Memory that the process holds, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("/proc/self/statm");
-    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages held");
+    let pages: usize = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .expect("pages held");
     pages * 4096
 }
 
@@ -203,7 +267,10 @@ fn sessions_are_released() {
     let rust = |times: usize| {
         let mut log = Log::default();
         for step in 0..times {
-            Trainer::open(&case).unwrap().full_step(step, &mut log, "train").unwrap();
+            Trainer::open(&case)
+                .unwrap()
+                .full_step(step, &mut log, "train")
+                .unwrap();
         }
         log
     };
@@ -212,5 +279,8 @@ fn sessions_are_released() {
     let before = resident();
     rust(200);
     let grown = resident().saturating_sub(before);
-    assert!(grown < 16 << 20, "after 200 sessions were dropped, {grown} bytes more are held");
+    assert!(
+        grown < 16 << 20,
+        "after 200 sessions were dropped, {grown} bytes more are held"
+    );
 }

@@ -37,7 +37,11 @@ macro_rules! call {
 
 impl CStep {
     /// Opens the artifacts; `x` and `target` (with their shapes) are the batch of every step.
-    pub fn open(artifacts: &Path, x: (&'static [f32], &[i64]), target: (&'static [f32], &[i64])) -> Self {
+    pub fn open(
+        artifacts: &Path,
+        x: (&'static [f32], &[i64]),
+        target: (&'static [f32], &[i64]),
+    ) -> Self {
         let path = |file: &str| CString::new(artifacts.join(file).as_os_str().as_bytes()).unwrap();
         // SAFETY: the tables are constants of the library, and of the version that the header declares.
         let (ort, training) = unsafe {
@@ -58,10 +62,17 @@ impl CStep {
         let mut options = ptr::null_mut();
         // SAFETY: each call gets pointers that live through it, and what it makes is released in drop.
         unsafe {
-            call!(this.ort.CreateEnv(sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL, name.as_ptr(), &mut this.env));
+            call!(this.ort.CreateEnv(
+                sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL,
+                name.as_ptr(),
+                &mut this.env
+            ));
             call!(this.ort.CreateSessionOptions(&mut options));
             call!(this.ort.SetIntraOpNumThreads(options, 1));
-            call!(this.training.LoadCheckpoint(path("checkpoint").as_ptr(), &mut this.state));
+            call!(
+                this.training
+                    .LoadCheckpoint(path("checkpoint").as_ptr(), &mut this.state)
+            );
             call!(this.training.CreateTrainingSession(
                 this.env,
                 options,
@@ -77,10 +88,19 @@ impl CStep {
         // The first step makes the output that the bound one fills again.
         // SAFETY: as above; the output holds one float for as long as it lives.
         unsafe {
-            call!(this.training.TrainStep(this.session, ptr::null(), 2, this.inputs.as_ptr(), 1, &mut this.output));
+            call!(this.training.TrainStep(
+                this.session,
+                ptr::null(),
+                2,
+                this.inputs.as_ptr(),
+                1,
+                &mut this.output
+            ));
             let mut data = ptr::null_mut();
             call!(this.ort.GetTensorMutableData(this.output, &mut data));
             this.output_data = data.cast();
+            // Its gradient is none of the steps'.
+            call!(this.training.LazyResetGrad(this.session));
         }
         this
     }
@@ -123,7 +143,14 @@ impl CStep {
         let mut data = ptr::null_mut();
         // SAFETY: session and inputs are live; the output is released after its number was read.
         let loss = unsafe {
-            call!(self.training.TrainStep(self.session, ptr::null(), 2, self.inputs.as_ptr(), 1, &mut output));
+            call!(self.training.TrainStep(
+                self.session,
+                ptr::null(),
+                2,
+                self.inputs.as_ptr(),
+                1,
+                &mut output
+            ));
             call!(self.ort.GetTensorMutableData(output, &mut data));
             let loss = *data.cast::<f32>();
             self.ort.ReleaseValue.unwrap_unchecked()(output);
@@ -137,7 +164,14 @@ impl CStep {
     pub fn bound_step(&mut self) -> f32 {
         // SAFETY: session, inputs and output are live.
         let loss = unsafe {
-            call!(self.training.TrainStep(self.session, ptr::null(), 2, self.inputs.as_ptr(), 1, &mut self.output));
+            call!(self.training.TrainStep(
+                self.session,
+                ptr::null(),
+                2,
+                self.inputs.as_ptr(),
+                1,
+                &mut self.output
+            ));
             *self.output_data
         };
         self.update();

@@ -20,6 +20,9 @@ use c::CStep;
 const X: &[f32] = &[0.1, -0.2, 0.3, -0.4];
 const TARGET: &[f32] = &[0.5];
 
+/// A kind of step: its name, and a step that returns the loss.
+type Kind = (&'static str, Box<dyn FnMut() -> f32>);
+
 /// The most that a kind of step may take, as a multiple of the same C calls.
 const BARS: [(&str, &str, f64); 2] = [("safe", "C", 1.02), ("bound", "C, output kept", 1.01)];
 
@@ -35,7 +38,9 @@ fn session(artifacts: &Path) -> ort_training::Result<TrainingSession> {
 
 fn main() -> ort_training::Result<()> {
     // cargo passes --bench; numbers are ours.
-    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<usize>().ok());
+    let mut numbers = std::env::args()
+        .skip(1)
+        .filter_map(|argument| argument.parse::<usize>().ok());
     let rounds = numbers.next().unwrap_or(2000).max(4);
     let block = numbers.next().unwrap_or(50).max(1);
 
@@ -48,13 +53,20 @@ fn main() -> ort_training::Result<()> {
     let target = Tensor::from_slice([1, 1], TARGET)?;
     let mut binding = bound.bind_train_step(vec![x.into(), target.into()])?;
 
-    let mut kinds: Vec<(&str, Box<dyn FnMut() -> f32>)> = vec![
+    let mut kinds: Vec<Kind> = vec![
         ("C", Box::new(move || plain_c.step())),
         ("safe", {
-            let (x, target) = (Tensor::from_slice([1, 4], X)?, Tensor::from_slice([1, 1], TARGET)?);
+            let (x, target) = (
+                Tensor::from_slice([1, 4], X)?,
+                Tensor::from_slice([1, 1], TARGET)?,
+            );
             Box::new(move || {
-                let loss = safe.train_step(&[&x, &target]).and_then(|outputs| outputs.loss());
-                safe.optimizer_step().and_then(|()| safe.lazy_reset_grad()).expect("an optimizer step");
+                let loss = safe
+                    .train_step(&[&x, &target])
+                    .and_then(|outputs| outputs.loss());
+                safe.optimizer_step()
+                    .and_then(|()| safe.lazy_reset_grad())
+                    .expect("an optimizer step");
                 loss.expect("a training step")
             })
         }),
@@ -62,9 +74,14 @@ fn main() -> ort_training::Result<()> {
         (
             "bound",
             Box::new(move || {
-                bound.train_step_bound(&mut binding).expect("a training step");
+                bound
+                    .train_step_bound(&mut binding)
+                    .expect("a training step");
                 let loss = binding.outputs().loss().expect("a loss");
-                bound.optimizer_step().and_then(|()| bound.lazy_reset_grad()).expect("an optimizer step");
+                bound
+                    .optimizer_step()
+                    .and_then(|()| bound.lazy_reset_grad())
+                    .expect("an optimizer step");
                 loss
             }),
         ),
@@ -72,7 +89,12 @@ fn main() -> ort_training::Result<()> {
 
     // Two kinds that do other work, or a kind that is never called, would show as other losses.
     for step in 0..500 {
-        let losses: Vec<u32> = kinds.iter_mut().skip(step % 2 * 2).take(2).map(|(_, run)| run().to_bits()).collect();
+        let losses: Vec<u32> = kinds
+            .iter_mut()
+            .skip(step % 2 * 2)
+            .take(2)
+            .map(|(_, run)| run().to_bits())
+            .collect();
         assert_eq!(losses[0], losses[1], "losses of warm-up step {step}");
     }
 
@@ -92,14 +114,30 @@ fn main() -> ort_training::Result<()> {
     println!("{rounds} rounds of {block} steps of each kind");
     for ((name, _), times) in kinds.iter().zip(&times) {
         let [low, middle, high] = quartiles(times.clone());
-        println!("{name:<16} median {:.3} µs, quartiles {:.3} to {:.3} µs", middle * 1e6, low * 1e6, high * 1e6);
+        println!(
+            "{name:<16} median {:.3} µs, quartiles {:.3} to {:.3} µs",
+            middle * 1e6,
+            low * 1e6,
+            high * 1e6
+        );
     }
     for (name, base, bar) in BARS {
-        let find = |wanted: &str| kinds.iter().position(|(name, _)| *name == wanted).expect("a kind");
-        let ratios = times[find(name)].iter().zip(&times[find(base)]).map(|(a, b)| a / b).collect();
+        let find = |wanted: &str| {
+            kinds
+                .iter()
+                .position(|(name, _)| *name == wanted)
+                .expect("a kind")
+        };
+        let ratios = times[find(name)]
+            .iter()
+            .zip(&times[find(base)])
+            .map(|(a, b)| a / b)
+            .collect();
         let [low, middle, high] = quartiles(ratios);
         let verdict = if middle <= bar { "within" } else { "OVER" };
-        println!("{name} / {base}: {middle:.4}, quartiles {low:.4} to {high:.4}; {verdict} the bar of {bar}");
+        println!(
+            "{name} / {base}: {middle:.4}, quartiles {low:.4} to {high:.4}; {verdict} the bar of {bar}"
+        );
     }
     Ok(())
 }

@@ -54,20 +54,21 @@ fn main() -> ExitCode {
 /// The whole run; returns how the final model does on the held-out images.
 pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     let started = Instant::now();
-    std::fs::create_dir_all(&options.out).map_err(|error| format!("{}: {error}", options.out.display()))?;
+    std::fs::create_dir_all(&options.out)
+        .map_err(|error| format!("{}: {error}", options.out.display()))?;
     let plan = options.plan;
     let half = plan.epochs / 2;
     let (training, held_out) = Digits::load().split(plan.seed);
     println!(
         "{} images to train on, {} held out; batches of {}, the last one of an epoch has {}",
-        training.len(),
-        held_out.len(),
-        plan.batch_size.min(training.len()),
-        (training.len() - 1) % plan.batch_size + 1
+        training.count(),
+        held_out.count(),
+        plan.batch_size.min(training.count()),
+        (training.count() - 1) % plan.batch_size + 1
     );
 
     let env = Environment::builder("digits").build()?;
-    let mut record = Record::new(&plan, training.len());
+    let mut record = Record::new(&plan, training.count());
 
     // The first half, up to a checkpoint; dropping the session is what stopping the program would be.
     let checkpoint = options.out.join("half-way.ckpt");
@@ -78,20 +79,42 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     drop(model);
 
     let state = Checkpoint::load(&checkpoint)?;
-    let done = usize::try_from(state.int_property("epochs")?.ok_or("the checkpoint has no property `epochs`")?)?;
+    let done = usize::try_from(
+        state
+            .int_property("epochs")?
+            .ok_or("the checkpoint has no property `epochs`")?,
+    )?;
     let mut model = Model::open(&env, &options.artifacts, state)?;
     let (after, _) = model.evaluate(&held_out)?;
     if before != after {
-        return Err(format!("resumed from {}: {after:?}, before it was {before:?}", checkpoint.display()).into());
+        return Err(format!(
+            "resumed from {}: {after:?}, before it was {before:?}",
+            checkpoint.display()
+        )
+        .into());
     }
-    say(&record.bar, &format!("stopped after epoch {done}, resumed from {}", checkpoint.display()));
+    say(
+        &record.bar,
+        &format!(
+            "stopped after epoch {done}, resumed from {}",
+            checkpoint.display()
+        ),
+    );
     record.train(&mut model, &plan, &training, &held_out, (done, plan.epochs))?;
     record.bar.finish_and_clear();
 
     let mut unbroken = Vec::new();
     let mut again = Model::start(&env, &options.artifacts, plan.seed)?;
-    again.train(&plan, &training, (0, plan.epochs), |_, _, loss| unbroken.push(loss), |_, _| Ok(()))?;
-    if let Some(step) = (0..unbroken.len()).find(|&step| unbroken[step].to_bits() != record.losses[step].to_bits()) {
+    again.train(
+        &plan,
+        &training,
+        (0, plan.epochs),
+        |_, _, loss| unbroken.push(loss),
+        |_, _| Ok(()),
+    )?;
+    if let Some(step) =
+        (0..unbroken.len()).find(|&step| unbroken[step].to_bits() != record.losses[step].to_bits())
+    {
         return Err(format!(
             "step {step}: loss {} in the resumed run, {} in one that never stopped",
             record.losses[step], unbroken[step]
@@ -105,7 +128,11 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     model.session.export_for_inference(&exported, &["logits"])?;
     let (evaluation, logits) = model.evaluate(&held_out)?;
     let inferred = infer(&env, &exported, &held_out)?;
-    let furthest = logits.iter().zip(&inferred).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let furthest = logits
+        .iter()
+        .zip(&inferred)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
     if inferred.len() != logits.len() || furthest > AGREEMENT {
         return Err(format!("inference differs from evaluation by up to {furthest}").into());
     }
@@ -113,16 +140,29 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
 
     let picture = options.out.join("loss.png");
     let percent = 100.0 * evaluation.accuracy;
-    let title = format!("Handwritten digits: {percent:.1} % of {} held-out images", held_out.len());
+    let title = format!(
+        "Handwritten digits: {percent:.1} % of {} held-out images",
+        held_out.count()
+    );
     curve::draw(&picture, &record.losses, &record.held_out, &title)?;
 
-    println!("held out      accuracy {percent:.2} %, loss {:.4}", evaluation.loss);
-    println!("resumed       all {} losses are bit for bit those of an uninterrupted run", unbroken.len());
+    println!(
+        "held out      accuracy {percent:.2} %, loss {:.4}",
+        evaluation.loss
+    );
+    println!(
+        "resumed       all {} losses are bit for bit those of an uninterrupted run",
+        unbroken.len()
+    );
     println!(
         "inference     accuracy {:.2} %, logits within {furthest:.1e} of the training session's",
         100.0 * inferred_accuracy
     );
-    for (what, path) in [("checkpoint", &last), ("model", &exported), ("loss curve", &picture)] {
+    for (what, path) in [
+        ("checkpoint", &last),
+        ("model", &exported),
+        ("loss curve", &picture),
+    ] {
         println!("{what:<13} {}", path.display());
     }
     println!("took          {:.1} s", started.elapsed().as_secs_f64());
@@ -143,7 +183,11 @@ impl Record {
         let style = ProgressStyle::with_template("{bar:32} {pos}/{len} steps, {elapsed}, {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(steps as u64).with_style(style);
-        Self { bar, losses: Vec::with_capacity(steps), held_out: Vec::new() }
+        Self {
+            bar,
+            losses: Vec::with_capacity(steps),
+            held_out: Vec::new(),
+        }
     }
 
     fn train(
@@ -154,7 +198,11 @@ impl Record {
         held_out: &Digits,
         epochs: (usize, usize),
     ) -> ort_training::Result<()> {
-        let Self { bar, losses, held_out: evaluations } = self;
+        let Self {
+            bar,
+            losses,
+            held_out: evaluations,
+        } = self;
         let mut steps = losses.len();
         model.train(
             plan,
@@ -166,11 +214,17 @@ impl Record {
                 bar.set_message(format!("epoch {}, loss {loss:.4}", epoch + 1));
             },
             |model, epoch| {
-                steps += training.len().div_ceil(plan.batch_size);
+                steps += training.count().div_ceil(plan.batch_size);
                 let (Evaluation { loss, accuracy }, _) = model.evaluate(held_out)?;
                 evaluations.push((steps, loss));
                 let percent = 100.0 * accuracy;
-                say(bar, &format!("epoch {:>3}  held out: loss {loss:.4}, accuracy {percent:.2} %", epoch + 1));
+                say(
+                    bar,
+                    &format!(
+                        "epoch {:>3}  held out: loss {loss:.4}, accuracy {percent:.2} %",
+                        epoch + 1
+                    ),
+                );
                 Ok(())
             },
         )
@@ -179,14 +233,25 @@ impl Record {
 
 /// Prints a line above the bar. A bar that isn't drawn, as there is no terminal, would swallow it.
 fn say(bar: &ProgressBar, line: &str) {
-    if bar.is_hidden() { println!("{line}") } else { bar.println(line) }
+    if bar.is_hidden() {
+        println!("{line}")
+    } else {
+        bar.println(line)
+    }
 }
 
 /// The logits of all images, from the exported model.
-fn infer(env: &Environment, path: &std::path::Path, digits: &Digits) -> ort_training::Result<Vec<f32>> {
+fn infer(
+    env: &Environment,
+    path: &std::path::Path,
+    digits: &Digits,
+) -> ort_training::Result<Vec<f32>> {
     let options = SessionOptions::new()?.with_intra_op_threads(1)?;
-    let session = InferenceSession::builder(env).options(options).model(path).build()?;
-    let images = TensorRef::new([digits.len(), PIXELS], &digits.images)?;
+    let session = InferenceSession::builder(env)
+        .options(options)
+        .model(path)
+        .build()?;
+    let images = TensorRef::new([digits.count(), PIXELS], &digits.images)?;
     let outputs = session.run(&[&images])?;
     Ok(outputs.get("logits")?.data::<f32>()?.to_vec())
 }

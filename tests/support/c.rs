@@ -75,8 +75,13 @@ unsafe extern "C" {
 /// A scenario of the C side, with what it takes besides the case.
 pub enum Scenario<'data> {
     Train,
-    Accumulate { micro_batches: usize },
-    Schedule { warmup: i64, total: i64 },
+    Accumulate {
+        micro_batches: usize,
+    },
+    Schedule {
+        warmup: i64,
+        total: i64,
+    },
     SaveLoadContinue,
     ParametersBuffer,
     Parameters,
@@ -87,7 +92,9 @@ pub enum Scenario<'data> {
     Export,
     ModelIo,
     Seed(i64),
-    Release { times: usize },
+    Release {
+        times: usize,
+    },
     RunOptions,
     CheckpointErrors,
     SessionErrors,
@@ -95,7 +102,12 @@ pub enum Scenario<'data> {
     MissingModels,
     ExportErrors,
     WrongIndex(i32),
-    Digits { parameters: &'data [f32], batch_sizes: &'data [usize], warmup: i64, total: i64 },
+    Digits {
+        parameters: &'data [f32],
+        batch_sizes: &'data [usize],
+        warmup: i64,
+        total: i64,
+    },
 }
 
 fn c_path(path: &Path) -> CString {
@@ -144,7 +156,11 @@ impl Scenario<'_> {
             learning_rate: case.learning_rate,
             inference_output: inference_output.as_ptr(),
         };
-        let mut c_log = CLog { data: std::ptr::null_mut(), length: 0, capacity: 0 };
+        let mut c_log = CLog {
+            data: std::ptr::null_mut(),
+            length: 0,
+            capacity: 0,
+        };
         let (case, log) = (&raw const c_case, &raw mut c_log);
         // SAFETY: the declarations above are those of parity.h; everything the case points to lives until the end of
         // this function, and the scenarios read within the counts that go with it.
@@ -171,7 +187,12 @@ impl Scenario<'_> {
                 Self::MissingModels => parity_missing_models(case, log),
                 Self::ExportErrors => parity_export_errors(case, log),
                 Self::WrongIndex(which) => parity_wrong_index(case, which, log),
-                Self::Digits { parameters, batch_sizes, warmup, total } => parity_digits(
+                Self::Digits {
+                    parameters,
+                    batch_sizes,
+                    warmup,
+                    total,
+                } => parity_digits(
                     case,
                     parameters.as_ptr(),
                     parameters.len(),

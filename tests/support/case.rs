@@ -57,10 +57,19 @@ impl Case {
         let rows = 250;
         let digits = Digits::load().select(&(0..rows).collect::<Vec<_>>());
         let columns = vec![
-            Column::Floats { width: PIXELS, data: digits.images },
+            Column::Floats {
+                width: PIXELS,
+                data: digits.images,
+            },
             Column::Labels(digits.labels),
         ];
-        Self::new(fixture, columns, rows, &["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"], "logits")
+        Self::new(
+            fixture,
+            columns,
+            rows,
+            &["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"],
+            "logits",
+        )
     }
 
     /// The regression with two inputs and a frozen parameter.
@@ -68,13 +77,25 @@ impl Case {
         let rows = 100;
         let x = uniform(1, rows * 4);
         let z = uniform(2, rows * 3);
-        let target = (0..rows).map(|row| x[4 * row].sin() + z[3 * row] * x[4 * row + 1]).collect();
+        let target = (0..rows)
+            .map(|row| x[4 * row].sin() + z[3 * row] * x[4 * row + 1])
+            .collect();
         let columns = vec![
             Column::Floats { width: 4, data: x },
             Column::Floats { width: 3, data: z },
-            Column::Floats { width: 1, data: target },
+            Column::Floats {
+                width: 1,
+                data: target,
+            },
         ];
-        let parameters = ["x_proj.weight", "x_proj.bias", "z_proj.weight", "scale", "head.weight", "head.bias"];
+        let parameters = [
+            "x_proj.weight",
+            "x_proj.bias",
+            "z_proj.weight",
+            "scale",
+            "head.weight",
+            "head.bias",
+        ];
         Self::new(fixture, columns, rows, &parameters, "prediction")
     }
 
@@ -82,18 +103,36 @@ impl Case {
     pub fn dropout() -> Self {
         let rows = 64;
         let columns = vec![
-            Column::Floats { width: 4, data: uniform(3, rows * 4) },
-            Column::Floats { width: 1, data: uniform(4, rows) },
+            Column::Floats {
+                width: 4,
+                data: uniform(3, rows * 4),
+            },
+            Column::Floats {
+                width: 1,
+                data: uniform(4, rows),
+            },
         ];
-        Self::new("dropout", columns, rows, &["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"], "y")
+        Self::new(
+            "dropout",
+            columns,
+            rows,
+            &["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"],
+            "y",
+        )
     }
 
     /// The smallest model, with its batch fixed at 1.
     pub fn linear1() -> Self {
         let rows = 16;
         let columns = vec![
-            Column::Floats { width: 4, data: uniform(5, rows * 4) },
-            Column::Floats { width: 1, data: uniform(6, rows) },
+            Column::Floats {
+                width: 4,
+                data: uniform(5, rows * 4),
+            },
+            Column::Floats {
+                width: 1,
+                data: uniform(6, rows),
+            },
         ];
         let mut case = Self::new("linear1", columns, rows, &["weight", "bias"], "y");
         case.batch_size = 1;

@@ -10,7 +10,10 @@ pub enum Payload {
     Ints(Vec<i64>),
     Text(String),
     /// What ONNX Runtime answered: code 0 and no message when the call went well.
-    Answer { code: u32, message: String },
+    Answer {
+        code: u32,
+        message: String,
+    },
     /// The safe layer refused before ONNX Runtime was asked, and this is what it said.
     Refused(String),
 }
@@ -30,7 +33,10 @@ pub struct Log {
 
 impl Log {
     fn push(&mut self, name: &str, payload: Payload) {
-        self.records.push(Record { name: name.to_owned(), payload });
+        self.records.push(Record {
+            name: name.to_owned(),
+            payload,
+        });
     }
 
     pub fn floats(&mut self, name: &str, values: &[f32]) {
@@ -56,10 +62,14 @@ impl Log {
     /// A call that ONNX Runtime itself is expected to answer. The safe layer refusing by itself is a difference.
     pub fn answer<T>(&mut self, name: &str, result: Result<T, ort_training::Error>) {
         let payload = match result {
-            Ok(_) => Payload::Answer { code: 0, message: String::new() },
-            Err(error) if error.is_from_onnx_runtime() => {
-                Payload::Answer { code: error.code().as_raw(), message: error.message().to_owned() }
-            }
+            Ok(_) => Payload::Answer {
+                code: 0,
+                message: String::new(),
+            },
+            Err(error) if error.is_from_onnx_runtime() => Payload::Answer {
+                code: error.code().as_raw(),
+                message: error.message().to_owned(),
+            },
             Err(error) => Payload::Refused(error.to_string()),
         };
         self.push(name, payload);
@@ -67,15 +77,26 @@ impl Log {
 
     /// A call that the safe layer is expected to refuse before ONNX Runtime sees it, with a message that has all of
     /// `words` in it.
-    pub fn refused<T>(&mut self, name: &str, result: Result<T, ort_training::Error>, words: &[&str]) {
+    pub fn refused<T>(
+        &mut self,
+        name: &str,
+        result: Result<T, ort_training::Error>,
+        words: &[&str],
+    ) {
         let error = match result {
             Ok(_) => panic!("{name}: the safe layer went along"),
             Err(error) => error,
         };
         let text = error.to_string();
-        assert!(!error.is_from_onnx_runtime(), "{name}: ONNX Runtime was asked, and said: {text}");
+        assert!(
+            !error.is_from_onnx_runtime(),
+            "{name}: ONNX Runtime was asked, and said: {text}"
+        );
         for word in words {
-            assert!(text.contains(word), "{name}: {word:?} isn't in the message: {text}");
+            assert!(
+                text.contains(word),
+                "{name}: {word:?} isn't in the message: {text}"
+            );
         }
         self.push(name, Payload::Refused(text));
     }
@@ -87,18 +108,28 @@ impl Log {
 
     /// The records of this name.
     pub fn named<'log>(&'log self, name: &'log str) -> impl Iterator<Item = &'log Payload> {
-        self.records.iter().filter(move |record| record.name == name).map(|record| &record.payload)
+        self.records
+            .iter()
+            .filter(move |record| record.name == name)
+            .map(|record| &record.payload)
     }
 
     /// All numbers of the records whose name starts so, one after the other, as bits.
     pub fn bits(&self, prefix: &str) -> Vec<u32> {
         let mut bits = Vec::new();
-        for record in self.records.iter().filter(|record| record.name.starts_with(prefix)) {
+        for record in self
+            .records
+            .iter()
+            .filter(|record| record.name.starts_with(prefix))
+        {
             if let Payload::Floats(values) = &record.payload {
                 bits.extend(values.iter().map(|value| value.to_bits()));
             }
         }
-        assert!(!bits.is_empty(), "no numbers were recorded under {prefix:?}");
+        assert!(
+            !bits.is_empty(),
+            "no numbers were recorded under {prefix:?}"
+        );
         bits
     }
 
@@ -124,10 +155,16 @@ impl Log {
             let value = take(&mut bytes, value_length);
             let payload = match tag {
                 b'f' => Payload::Floats(
-                    value.chunks_exact(4).map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap())).collect(),
+                    value
+                        .chunks_exact(4)
+                        .map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap()))
+                        .collect(),
                 ),
                 b'i' => Payload::Ints(
-                    value.chunks_exact(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap())).collect(),
+                    value
+                        .chunks_exact(8)
+                        .map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()))
+                        .collect(),
                 ),
                 b's' => Payload::Text(text(value)),
                 b'e' => Payload::Answer {
@@ -145,8 +182,18 @@ impl Log {
 impl fmt::Display for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Floats(values) => write!(f, "{} floats {:?}", values.len(), &values[..values.len().min(6)]),
-            Self::Ints(values) => write!(f, "{} ints {:?}", values.len(), &values[..values.len().min(6)]),
+            Self::Floats(values) => write!(
+                f,
+                "{} floats {:?}",
+                values.len(),
+                &values[..values.len().min(6)]
+            ),
+            Self::Ints(values) => write!(
+                f,
+                "{} ints {:?}",
+                values.len(),
+                &values[..values.len().min(6)]
+            ),
             Self::Text(text) => write!(f, "text {text:?}"),
             Self::Answer { code: 0, .. } => write!(f, "went well"),
             Self::Answer { code, message } => write!(f, "ONNX Runtime's error {code} {message:?}"),
@@ -160,10 +207,21 @@ fn difference(c: &Payload, rust: &Payload) -> Option<String> {
     fn first<T: PartialEq>(c: &[T], rust: &[T]) -> Option<usize> {
         (0..c.len().max(rust.len())).find(|&at| c.get(at) != rust.get(at))
     }
-    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-    let at = match (c, rust) {
+    let bits = |values: &[f32]| {
+        values
+            .iter()
+            .map(|value| value.to_bits())
+            .collect::<Vec<_>>()
+    };
+    match (c, rust) {
         (Payload::Floats(c), Payload::Floats(rust)) => first(&bits(c), &bits(rust)).map(|at| {
-            format!("float {at}: C {:?} ({} in all), Rust {:?} ({} in all)", c.get(at), c.len(), rust.get(at), rust.len())
+            format!(
+                "float {at}: C {:?} ({} in all), Rust {:?} ({} in all)",
+                c.get(at),
+                c.len(),
+                rust.get(at),
+                rust.len()
+            )
         }),
         (Payload::Ints(c), Payload::Ints(rust)) => {
             first(c, rust).map(|at| format!("int {at}: C {:?}, Rust {:?}", c.get(at), rust.get(at)))
@@ -171,13 +229,15 @@ fn difference(c: &Payload, rust: &Payload) -> Option<String> {
         (Payload::Text(c), Payload::Text(rust)) if c == rust => None,
         (
             Payload::Answer { code, message },
-            Payload::Answer { code: rust_code, message: rust_message },
+            Payload::Answer {
+                code: rust_code,
+                message: rust_message,
+            },
         ) if code == rust_code && message == rust_message => None,
         // Both refuse, each in its own words; the scenario said that it should be so.
         (Payload::Answer { code, .. }, Payload::Refused(_)) if *code != 0 => None,
         _ => Some(format!("C: {c}\n    Rust: {rust}")),
-    };
-    at
+    }
 }
 
 /// Panics with every difference between the two sides, or when there was nothing to compare.
@@ -188,7 +248,10 @@ pub fn assert_same(c: &Log, rust: &Log) {
     for at in 0..c.records.len().max(rust.records.len()) {
         match (c.records.get(at), rust.records.get(at)) {
             (Some(c), Some(rust)) if c.name != rust.name => {
-                differences.push(format!("record {at}: C has {:?} ({}), Rust {:?} ({})", c.name, c.payload, rust.name, rust.payload));
+                differences.push(format!(
+                    "record {at}: C has {:?} ({}), Rust {:?} ({})",
+                    c.name, c.payload, rust.name, rust.payload
+                ));
                 // The sides are out of step; what follows would only repeat it.
                 break;
             }
@@ -197,12 +260,22 @@ pub fn assert_same(c: &Log, rust: &Log) {
                     differences.push(format!("record {at}, {:?}:\n    {found}", c.name));
                 }
             }
-            (Some(c), None) => differences.push(format!("record {at}, {:?}: only in C: {}", c.name, c.payload)),
-            (None, Some(rust)) => differences.push(format!("record {at}, {:?}: only in Rust: {}", rust.name, rust.payload)),
+            (Some(c), None) => differences.push(format!(
+                "record {at}, {:?}: only in C: {}",
+                c.name, c.payload
+            )),
+            (None, Some(rust)) => differences.push(format!(
+                "record {at}, {:?}: only in Rust: {}",
+                rust.name, rust.payload
+            )),
             (None, None) => unreachable!(),
         }
     }
-    assert!(differences.is_empty(), "C and Rust differ:\n{}", differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "C and Rust differ:\n{}",
+        differences.join("\n")
+    );
 }
 
 #[cfg(test)]
@@ -228,13 +301,22 @@ mod tests {
     #[should_panic(expected = "float 1")]
     fn one_different_bit_is_found() {
         let next = f32::from_bits(1.0f32.to_bits() + 1);
-        assert_same(&log(|log| log.floats("f", &[0.0, 1.0])), &log(|log| log.floats("f", &[0.0, next])));
+        assert_same(
+            &log(|log| log.floats("f", &[0.0, 1.0])),
+            &log(|log| log.floats("f", &[0.0, next])),
+        );
     }
 
     #[test]
     #[should_panic(expected = "only in C")]
     fn a_missing_record_is_found() {
-        assert_same(&log(|log| { log.int("a", 1); log.int("b", 2) }), &log(|log| log.int("a", 1)));
+        assert_same(
+            &log(|log| {
+                log.int("a", 1);
+                log.int("b", 2)
+            }),
+            &log(|log| log.int("a", 1)),
+        );
     }
 
     #[test]

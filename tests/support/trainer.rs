@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use ort_training::{
-    AsValue, Checkpoint, Environment, InferenceSession, Outputs, Result, SessionOptions, TensorRef, TrainingSession,
+    AsValue, Checkpoint, Environment, InferenceSession, Outputs, Result, SessionOptions, TensorRef,
+    TrainingSession,
 };
 
 use crate::case::{Case, Column};
@@ -36,10 +37,13 @@ impl Case {
             .iter()
             .map(|column| {
                 Ok(match column {
-                    Column::Floats { width, data } => {
-                        Input::Floats(TensorRef::new([count, *width], &data[first * width..(first + count) * width])?)
+                    Column::Floats { width, data } => Input::Floats(TensorRef::new(
+                        [count, *width],
+                        &data[first * width..(first + count) * width],
+                    )?),
+                    Column::Labels(data) => {
+                        Input::Labels(TensorRef::new([count], &data[first..first + count])?)
                     }
-                    Column::Labels(data) => Input::Labels(TensorRef::new([count], &data[first..first + count])?),
                 })
             })
             .collect()
@@ -79,7 +83,10 @@ impl<'case> Trainer<'case> {
         if case.artifact("optimizer_model.onnx").exists() {
             builder = builder.optimizer_model(case.artifact("optimizer_model.onnx"));
         }
-        Ok(Self { case, session: builder.build()? })
+        Ok(Self {
+            case,
+            session: builder.build()?,
+        })
     }
 
     pub fn train_step(&mut self, step: usize, log: &mut Log, name: &str) -> Result<()> {
@@ -125,13 +132,23 @@ fn log_outputs(log: &mut Log, name: &str, outputs: &Outputs) -> Result<()> {
 /// Runs an exported model on the first batch of the columns that it wants.
 pub fn log_inference(case: &Case, path: &Path, log: &mut Log) -> Result<()> {
     let env = Environment::shared()?;
-    let session = InferenceSession::builder(&env).options(session_options()?).model(path).build()?;
+    let session = InferenceSession::builder(&env)
+        .options(session_options()?)
+        .model(path)
+        .build()?;
     for input in session.inputs() {
         log.text("inference input", input.name());
     }
     let inputs = case.batch(0, case.batch_size)?;
-    let inputs: Vec<&dyn AsValue> = inputs.iter().take(session.inputs().len()).map(Input::as_value).collect();
+    let inputs: Vec<&dyn AsValue> = inputs
+        .iter()
+        .take(session.inputs().len())
+        .map(Input::as_value)
+        .collect();
     let outputs = session.run(&inputs)?;
-    log.floats("inference", outputs.get(case.inference_output)?.data::<f32>()?);
+    log.floats(
+        "inference",
+        outputs.get(case.inference_output)?.data::<f32>()?,
+    );
     Ok(())
 }

@@ -13,7 +13,12 @@ const HELD_OUT: RGBColor = RGBColor(210, 90, 30);
 
 /// Draws the loss of every training step, its running mean and the loss on held-out images, which `held_out` gives
 /// after as many steps as it says.
-pub fn draw(path: &Path, training: &[f32], held_out: &[(usize, f32)], title: &str) -> Result<(), Box<dyn Error>> {
+pub fn draw(
+    path: &Path,
+    training: &[f32],
+    held_out: &[(usize, f32)],
+    title: &str,
+) -> Result<(), Box<dyn Error>> {
     // A font that is linked in: the machine may have none.
     register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular())
         .map_err(|_| "the linked font isn't one")?;
@@ -27,18 +32,31 @@ pub fn draw(path: &Path, training: &[f32], held_out: &[(usize, f32)], title: &st
         .x_label_area_size(44)
         .y_label_area_size(60)
         .build_cartesian_2d(0..training.len(), 0.0f32..highest)?;
-    chart.configure_mesh().x_desc("step").y_desc("cross-entropy").label_style(("sans-serif", 15)).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc("step")
+        .y_desc("cross-entropy")
+        .label_style(("sans-serif", 15))
+        .draw()?;
 
     chart
-        .draw_series(LineSeries::new(training.iter().copied().enumerate(), &TRAINING))?
+        .draw_series(LineSeries::new(
+            training.iter().copied().enumerate(),
+            &TRAINING,
+        ))?
         .label("training, each step")
         .legend(|at| key(at, TRAINING));
     chart
-        .draw_series(LineSeries::new(running_mean(training).enumerate(), SMOOTHED.stroke_width(2)))?
+        .draw_series(LineSeries::new(
+            running_mean(training).enumerate(),
+            SMOOTHED.stroke_width(2),
+        ))?
         .label("training, running mean")
         .legend(|at| key(at, SMOOTHED));
     chart
-        .draw_series(LineSeries::new(held_out.iter().copied(), HELD_OUT.stroke_width(2)).point_size(3))?
+        .draw_series(
+            LineSeries::new(held_out.iter().copied(), HELD_OUT.stroke_width(2)).point_size(3),
+        )?
         .label("held out, each epoch")
         .legend(|at| key(at, HELD_OUT));
     chart

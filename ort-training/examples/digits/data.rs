@@ -11,7 +11,7 @@ const DARKEST: f32 = 16.0;
 /// Images with what they show, one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Digits {
-    /// `len() × PIXELS` shades from 0 to 1, row by row.
+    /// `count() × PIXELS` shades from 0 to 1, row by row.
     pub images: Vec<f32>,
     /// The digit of each image, 0 to 9.
     pub labels: Vec<i64>,
@@ -29,7 +29,7 @@ impl Digits {
     }
 
     /// How many images there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.labels.len()
     }
 
@@ -38,7 +38,9 @@ impl Digits {
         let mut selected = Self::default();
         for &number in numbers {
             let first = number * PIXELS;
-            selected.images.extend_from_slice(&self.images[first..first + PIXELS]);
+            selected
+                .images
+                .extend_from_slice(&self.images[first..first + PIXELS]);
             selected.labels.push(self.labels[number]);
         }
         selected
@@ -46,17 +48,20 @@ impl Digits {
 
     /// Splits off a fifth that training never sees: (training, held out).
     pub fn split(&self, seed: u64) -> (Self, Self) {
-        let mut order: Vec<usize> = (0..self.len()).collect();
+        let mut order: Vec<usize> = (0..self.count()).collect();
         Random::new(seed, 0).shuffle(&mut order);
-        let (held_out, training) = order.split_at(self.len() / 5);
+        let (held_out, training) = order.split_at(self.count() / 5);
         (self.select(training), self.select(held_out))
     }
 
     /// The batches of an epoch, shuffled by seed and epoch alone, so that a run that was resumed in a later epoch sees
     /// what an uninterrupted one sees. The last batch holds what is left over.
     pub fn batches(&self, seed: u64, epoch: usize, batch_size: usize) -> Vec<Self> {
-        let mut order: Vec<usize> = (0..self.len()).collect();
+        let mut order: Vec<usize> = (0..self.count()).collect();
         Random::new(seed, 1 + epoch as u64).shuffle(&mut order);
-        order.chunks(batch_size).map(|numbers| self.select(numbers)).collect()
+        order
+            .chunks(batch_size)
+            .map(|numbers| self.select(numbers))
+            .collect()
     }
 }

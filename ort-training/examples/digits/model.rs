@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use ort_training::{Checkpoint, Environment, OptimizerState, Result, SessionOptions, Tensor, TensorRef, TrainingSession};
+use ort_training::{
+    Checkpoint, Environment, OptimizerState, Result, SessionOptions, Tensor, TensorRef,
+    TrainingSession,
+};
 
 use super::data::{Digits, PIXELS};
 use super::random::Random;
@@ -23,7 +26,12 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { epochs: 20, batch_size: 32, learning_rate: 0.03, seed: 1 }
+        Self {
+            epochs: 20,
+            batch_size: 32,
+            learning_rate: 0.03,
+            seed: 1,
+        }
     }
 }
 
@@ -54,7 +62,11 @@ impl Model {
 
     /// Starts anew: weights uniform within ±1/√(inputs of the layer), drawn from the seed.
     pub fn start(env: &Environment, artifacts: &Path, seed: u64) -> Result<Self> {
-        let mut model = Self::open(env, artifacts, Checkpoint::load(artifacts.join("checkpoint"))?)?;
+        let mut model = Self::open(
+            env,
+            artifacts,
+            Checkpoint::load(artifacts.join("checkpoint"))?,
+        )?;
         let mut random = Random::new(seed, u64::MAX);
         let mut parameters = model.session.checkpoint().parameters().to_vec();
         // A layer's bias is bounded as its weights are; sorted by name in reverse, the weight comes first.
@@ -65,9 +77,14 @@ impl Model {
                 inputs = columns;
             }
             let bound = 1.0 / (inputs as f32).sqrt();
-            let weights = (0..parameter.element_count()).map(|_| random.uniform(bound)).collect();
+            let weights = (0..parameter.element_count())
+                .map(|_| random.uniform(bound))
+                .collect();
             let weights = Tensor::from_vec(parameter.shape(), weights)?;
-            model.session.checkpoint_mut().update_parameter(parameter.name(), &weights)?;
+            model
+                .session
+                .checkpoint_mut()
+                .update_parameter(parameter.name(), &weights)?;
         }
         Ok(model)
     }
@@ -82,14 +99,15 @@ impl Model {
         mut seen: impl FnMut(usize, &Digits, f32),
         mut epoch_done: impl FnMut(&Self, usize) -> Result<()>,
     ) -> Result<()> {
-        let steps_per_epoch = training.len().div_ceil(plan.batch_size) as u64;
+        let steps_per_epoch = training.count().div_ceil(plan.batch_size) as u64;
         // The schedule counts the optimizer's steps, which the checkpoint keeps, so a resumed run is at the right place.
         let steps = steps_per_epoch * plan.epochs as u64;
-        self.session.register_linear_lr_scheduler(steps_per_epoch, steps, plan.learning_rate)?;
+        self.session
+            .register_linear_lr_scheduler(steps_per_epoch, steps, plan.learning_rate)?;
         for epoch in first..end {
             for batch in training.batches(plan.seed, epoch, plan.batch_size) {
-                let images = TensorRef::new([batch.len(), PIXELS], &batch.images)?;
-                let labels = TensorRef::new([batch.len()], &batch.labels)?;
+                let images = TensorRef::new([batch.count(), PIXELS], &batch.images)?;
+                let labels = TensorRef::new([batch.count()], &batch.labels)?;
                 let loss: f32 = self.session.train_step(&[&images, &labels])?.loss()?;
                 self.session.scheduler_step()?;
                 self.session.optimizer_step()?;
@@ -104,17 +122,20 @@ impl Model {
     /// Loss, accuracy and the logits (ten for each image).
     pub fn evaluate(&self, digits: &Digits) -> Result<(Evaluation, Vec<f32>)> {
         let mut loss = 0.0f64;
-        let mut logits = Vec::with_capacity(digits.len() * DIGITS);
-        for first in (0..digits.len()).step_by(EVAL_BATCH) {
-            let end = digits.len().min(first + EVAL_BATCH);
-            let images = TensorRef::new([end - first, PIXELS], &digits.images[first * PIXELS..end * PIXELS])?;
+        let mut logits = Vec::with_capacity(digits.count() * DIGITS);
+        for first in (0..digits.count()).step_by(EVAL_BATCH) {
+            let end = digits.count().min(first + EVAL_BATCH);
+            let images = TensorRef::new(
+                [end - first, PIXELS],
+                &digits.images[first * PIXELS..end * PIXELS],
+            )?;
             let labels = TensorRef::new([end - first], &digits.labels[first..end])?;
             let outputs = self.session.eval_step(&[&images, &labels])?;
             loss += f64::from(outputs.loss()?) * (end - first) as f64;
             logits.extend_from_slice(outputs.get("logits")?.data::<f32>()?);
         }
         let evaluation = Evaluation {
-            loss: (loss / digits.len() as f64) as f32,
+            loss: (loss / digits.count() as f64) as f32,
             accuracy: accuracy(&logits, &digits.labels),
         };
         Ok((evaluation, logits))
@@ -122,16 +143,21 @@ impl Model {
 
     /// Saves everything that training needs to go on.
     pub fn save(&mut self, path: &Path, epochs_done: usize) -> Result<()> {
-        self.session.checkpoint_mut().set_property("epochs", epochs_done as i64)?;
+        self.session
+            .checkpoint_mut()
+            .set_property("epochs", epochs_done as i64)?;
         self.session.save_checkpoint(path, OptimizerState::Include)
     }
 }
 
 /// The part of the images for which the digit's own logit is the highest.
 pub fn accuracy(logits: &[f32], labels: &[i64]) -> f32 {
-    let right = logits.chunks_exact(DIGITS).zip(labels).filter(|(logits, label)| {
-        let best = (0..DIGITS).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
-        best == Some(**label as usize)
-    });
+    let right = logits
+        .chunks_exact(DIGITS)
+        .zip(labels)
+        .filter(|(logits, label)| {
+            let best = (0..DIGITS).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+            best == Some(**label as usize)
+        });
     right.count() as f32 / labels.len() as f32
 }

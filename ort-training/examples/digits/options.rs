@@ -61,7 +61,9 @@ impl Options {
             }
         }
         if options.plan.epochs < 2 {
-            return Err("--epochs: at least 2 are needed, as the run stops and resumes half way".into());
+            return Err(
+                "--epochs: at least 2 are needed, as the run stops and resumes half way".into(),
+            );
         }
         if options.plan.batch_size == 0 {
             return Err("--batch-size: at least 1 is needed, found 0".into());
