@@ -42,7 +42,10 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     println!("cargo:rustc-link-search=native={}", lib_dir.display());
     println!("cargo:rustc-link-lib=dylib=onnxruntime");
-    println!("cargo:rustc-link-arg=-Wl,-rpath,{}", install.lib_dir.display());
+    println!(
+        "cargo:rustc-link-arg=-Wl,-rpath,{}",
+        install.lib_dir.display()
+    );
 
     println!("cargo:root={}", install.root.display());
     let include = env::join_paths(&install.include_dirs)?;
@@ -57,7 +60,8 @@ fn run() -> Result<(), Box<dyn Error>> {
 /// First match wins: a prefix that the user names, pkg-config when asked for, the vendored build.
 fn find_install() -> Result<Install, Box<dyn Error>> {
     if let Some(root) = env::var_os("ORT_TRAINING_PREFIX").filter(|value| !value.is_empty()) {
-        return Install::open(&root).map_err(|error| format!("ORT_TRAINING_PREFIX: {error}").into());
+        return Install::open(&root)
+            .map_err(|error| format!("ORT_TRAINING_PREFIX: {error}").into());
     }
     #[cfg(feature = "system")]
     if let Some(install) = system_install()? {
@@ -69,13 +73,20 @@ fn find_install() -> Result<Install, Box<dyn Error>> {
 #[cfg(feature = "system")]
 fn system_install() -> Result<Option<Install>, Box<dyn Error>> {
     // Probing must not print link flags: this script links a mirror of the folder it finds.
-    match pkg_config::Config::new().cargo_metadata(false).probe("libonnxruntime") {
+    match pkg_config::Config::new()
+        .cargo_metadata(false)
+        .probe("libonnxruntime")
+    {
         Ok(_) => {
             let prefix = pkg_config::get_variable("libonnxruntime", "prefix")?;
-            Ok(Some(Install::open(&prefix).map_err(|error| format!("pkg-config: {error}"))?))
+            Ok(Some(
+                Install::open(&prefix).map_err(|error| format!("pkg-config: {error}"))?,
+            ))
         }
         Err(error) if cfg!(feature = "vendored") => {
-            println!("cargo:warning=pkg-config finds no libonnxruntime ({error}); building from source");
+            println!(
+                "cargo:warning=pkg-config finds no libonnxruntime ({error}); building from source"
+            );
             Ok(None)
         }
         Err(error) => Err(format!("pkg-config finds no libonnxruntime: {error}").into()),
@@ -87,7 +98,11 @@ fn vendored_install() -> Result<Install, Box<dyn Error>> {
     use onnxruntime_training_src::{Build, progress, tools};
 
     let build = Build::from_env()?;
-    let build = if cfg!(feature = "cuda") { build.cuda(true) } else { build };
+    let build = if cfg!(feature = "cuda") {
+        build.cuda(true)
+    } else {
+        build
+    };
     if env::var_os("LIBCLANG_PATH").is_none()
         && let Some(dir) = tools::libclang_dir(build.cache_ref())
     {
@@ -100,9 +115,11 @@ fn vendored_install() -> Result<Install, Box<dyn Error>> {
 
 #[cfg(not(feature = "vendored"))]
 fn vendored_install() -> Result<Install, Box<dyn Error>> {
-    Err("no ONNX Runtime to link: set ORT_TRAINING_PREFIX to an install with training, \
+    Err(
+        "no ONNX Runtime to link: set ORT_TRAINING_PREFIX to an install with training, \
          or turn on the feature `vendored` (builds it from source) or `system` (asks pkg-config)"
-        .into())
+            .into(),
+    )
 }
 
 /// Puts the libraries under `OUT_DIR/lib`. Cargo adds link-search folders that lie inside its target folder to the
@@ -142,7 +159,8 @@ fn libraries(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with("libonnxruntime") && (name.contains(".so") || name.ends_with(".dylib")) {
+        if name.starts_with("libonnxruntime") && (name.contains(".so") || name.ends_with(".dylib"))
+        {
             found.push(entry.path());
         }
     }
@@ -152,10 +170,16 @@ fn libraries(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
 
 fn generate_bindings(install: &Install, out_dir: &Path) -> Result<(), Box<dyn Error>> {
     let mut builder = bindgen::Builder::default()
-        .header_contents("ort_training.h", "#include \"onnxruntime_training_c_api.h\"\n")
+        .header_contents(
+            "ort_training.h",
+            "#include \"onnxruntime_training_c_api.h\"\n",
+        )
         .allowlist_item("Ort.*|ORT.*|ONNX.*")
         // An enum of Rust must hold a listed value; C may return any, so these are newtypes over integers.
-        .default_enum_style(bindgen::EnumVariation::NewType { is_bitfield: false, is_global: false })
+        .default_enum_style(bindgen::EnumVariation::NewType {
+            is_bitfield: false,
+            is_global: false,
+        })
         .prepend_enum_name(false)
         .derive_default(false)
         .layout_tests(true)
@@ -171,7 +195,10 @@ fn generate_bindings(install: &Install, out_dir: &Path) -> Result<(), Box<dyn Er
         }
     }
     let bindings = builder.generate().map_err(|error| {
-        format!("bindgen failed on onnxruntime_training_c_api.h of {}: {error}", install.root.display())
+        format!(
+            "bindgen failed on onnxruntime_training_c_api.h of {}: {error}",
+            install.root.display()
+        )
     })?;
     bindings.write_to_file(out_dir.join("bindings.rs"))?;
     Ok(())

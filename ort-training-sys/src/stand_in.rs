@@ -30,3 +30,6 @@ newtype! {
     GraphOptimizationLevel ExecutionMode ONNXTensorElementDataType ONNXType OrtAllocatorType OrtErrorCode
     OrtLoggingLevel OrtMemType OrtMemoryInfoDeviceType OrtPropertyType
 }
+
+/// A status that whoever receives it releases; NULL is success.
+pub type OrtStatusPtr = *mut OrtStatus;

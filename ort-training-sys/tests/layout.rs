@@ -9,21 +9,37 @@ fn api_tables_load_and_carry_training() {
     // SAFETY: OrtGetApiBase returns a static table; its two members are set in every release.
     let (version, api) = unsafe {
         let base = &*sys::OrtGetApiBase();
-        let version = CStr::from_ptr(base.GetVersionString.unwrap()()).to_str().unwrap();
+        let version = CStr::from_ptr(base.GetVersionString.unwrap()())
+            .to_str()
+            .unwrap();
         (version, base.GetApi.unwrap()(sys::ORT_API_VERSION))
     };
-    assert!(!api.is_null(), "header {} but library {version}", sys::ORT_API_VERSION);
+    assert!(
+        !api.is_null(),
+        "header {} but library {version}",
+        sys::ORT_API_VERSION
+    );
     let minor: u32 = version.split('.').nth(1).unwrap().parse().unwrap();
-    assert!(minor >= sys::ORT_API_VERSION, "library {version}, header {}", sys::ORT_API_VERSION);
+    assert!(
+        minor >= sys::ORT_API_VERSION,
+        "library {version}, header {}",
+        sys::ORT_API_VERSION
+    );
     // SAFETY: the table above is of the header's own version.
     let training = unsafe { (*api).GetTrainingApi.unwrap()(sys::ORT_API_VERSION) };
-    assert!(!training.is_null(), "the library was built without training");
+    assert!(
+        !training.is_null(),
+        "the library was built without training"
+    );
 }
 
 #[test]
 fn the_training_table_has_one_pointer_for_each_entry() {
     let pointers = size_of::<sys::OrtTrainingApi>() / size_of::<*const ()>();
-    assert_eq!(pointers, 33, "OrtTrainingApi of ONNX Runtime 1.21 has 33 entries");
+    assert_eq!(
+        pointers, 33,
+        "OrtTrainingApi of ONNX Runtime 1.21 has 33 entries"
+    );
 }
 
 #[test]

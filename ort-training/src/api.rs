@@ -31,20 +31,26 @@ impl Tables {
         let fail = |message: String| Error::new(ErrorCode::NotImplemented, message);
         // SAFETY: by the contract of this function.
         let (get_api, get_version) = unsafe {
-            let base = base.as_ref().ok_or_else(|| fail("OrtGetApiBase returned NULL".into()))?;
+            let base = base
+                .as_ref()
+                .ok_or_else(|| fail("OrtGetApiBase returned NULL".into()))?;
             (base.GetApi, base.GetVersionString)
         };
         let get_api = get_api.ok_or_else(|| fail("OrtApiBase has no GetApi".into()))?;
         let version = match get_version {
             // SAFETY: GetVersionString returns a constant string with a terminator.
-            Some(get) => unsafe { CStr::from_ptr(get()) }.to_string_lossy().into_owned(),
+            Some(get) => unsafe { CStr::from_ptr(get()) }
+                .to_string_lossy()
+                .into_owned(),
             None => "unknown".to_owned(),
         };
-        let found = (OLDEST_API_VERSION..=sys::ORT_API_VERSION).rev().find_map(|api_version| {
-            // SAFETY: GetApi may be asked for any version and answers NULL for one that it lacks.
-            let api = unsafe { get_api(api_version) };
-            (!api.is_null()).then_some((api, api_version))
-        });
+        let found = (OLDEST_API_VERSION..=sys::ORT_API_VERSION)
+            .rev()
+            .find_map(|api_version| {
+                // SAFETY: GetApi may be asked for any version and answers NULL for one that it lacks.
+                let api = unsafe { get_api(api_version) };
+                (!api.is_null()).then_some((api, api_version))
+            });
         let Some((ort, api_version)) = found else {
             return Err(fail(format!(
                 "ONNX Runtime too old: this crate was built for API version {} and needs at least \
@@ -59,7 +65,12 @@ impl Tables {
                 None => std::ptr::null(),
             }
         };
-        Ok(Self { ort, training, version, api_version })
+        Ok(Self {
+            ort,
+            training,
+            version,
+            api_version,
+        })
     }
 
     pub(crate) fn training(&self) -> Result<*const sys::OrtTrainingApi> {
@@ -89,7 +100,10 @@ pub(crate) fn tables() -> Result<&'static Tables> {
 
 #[cold]
 pub(crate) fn missing(name: &str) -> Error {
-    Error::new(ErrorCode::NotImplemented, format!("this ONNX Runtime has no function {name}"))
+    Error::new(
+        ErrorCode::NotImplemented,
+        format!("this ONNX Runtime has no function {name}"),
+    )
 }
 
 /// The function `name` of the table `ort` or `training`, as a `Result`. Use inside `unsafe`.
@@ -102,11 +116,13 @@ macro_rules! entry {
         })
     };
     (training.$name:ident) => {
-        $crate::api::tables().and_then(|tables| tables.training()).and_then(|training| {
-            (&raw const (*training).$name)
-                .read()
-                .ok_or_else(|| $crate::api::missing(stringify!($name)))
-        })
+        $crate::api::tables()
+            .and_then(|tables| tables.training())
+            .and_then(|training| {
+                (&raw const (*training).$name)
+                    .read()
+                    .ok_or_else(|| $crate::api::missing(stringify!($name)))
+            })
     };
 }
 
@@ -237,22 +253,34 @@ mod tests {
 
     #[test]
     fn a_library_that_is_too_old_names_both_versions() {
-        let base = sys::OrtApiBase { GetApi: Some(no_api), GetVersionString: Some(version) };
+        let base = sys::OrtApiBase {
+            GetApi: Some(no_api),
+            GetVersionString: Some(version),
+        };
         // SAFETY: the table above.
         let error = unsafe { Tables::load(&base) }.err().unwrap().to_string();
         assert!(error.contains("1.12.1"), "{error}");
-        assert!(error.contains(&format!("version {}", sys::ORT_API_VERSION)), "{error}");
+        assert!(
+            error.contains(&format!("version {}", sys::ORT_API_VERSION)),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_library_without_training_is_an_error_when_training_is_asked_for() {
-        let base = sys::OrtApiBase { GetApi: Some(api_without_training), GetVersionString: Some(version) };
+        let base = sys::OrtApiBase {
+            GetApi: Some(api_without_training),
+            GetVersionString: Some(version),
+        };
         // SAFETY: the table above.
         let tables = unsafe { Tables::load(&base) }.unwrap();
         assert_eq!(tables.api_version, 19, "negotiates downwards");
         let error = tables.training().unwrap_err();
         assert_eq!(error.code(), ErrorCode::NotImplemented);
-        assert!(error.to_string().contains("built without training"), "{error}");
+        assert!(
+            error.to_string().contains("built without training"),
+            "{error}"
+        );
     }
 
     #[test]

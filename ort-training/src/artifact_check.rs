@@ -13,7 +13,11 @@ use crate::onnx_model::OnnxModel;
 const RESET_INPUT: &str = "lazy_reset_grad";
 
 /// `GRAD_SUFFIX` of utils.cc, in its order.
-const GRADIENT_SUFFIXES: [&str; 3] = ["_grad.accumulation.buffer", "_grad", "_grad.accumulation.out"];
+const GRADIENT_SUFFIXES: [&str; 3] = [
+    "_grad.accumulation.buffer",
+    "_grad",
+    "_grad.accumulation.out",
+];
 
 /// `CommonOptimizerInputs` of optimizer.cc.
 const OPTIMIZER_INPUTS: [&str; 4] = ["learning_rate", "step", "params", "gradients"];
@@ -24,7 +28,9 @@ fn refuse(message: String) -> Error {
 
 /// The parameter whose gradient `name` is, by its suffix.
 fn gradient_of(name: &str) -> Option<&str> {
-    GRADIENT_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix))
+    GRADIENT_SUFFIXES
+        .iter()
+        .find_map(|suffix| name.strip_suffix(suffix))
 }
 
 fn names(infos: &[IoInfo]) -> Vec<&str> {
@@ -81,9 +87,17 @@ pub(crate) fn training_roles(
     model: &OnnxModel,
     checkpoint: &Checkpoint,
 ) -> Result<TrainingRoles> {
-    let info = |name: &str| checkpoint.parameters().iter().find(|info| info.name == name);
-    let mut roles =
-        TrainingRoles { parameters: Vec::new(), inputs: Vec::new(), outputs: Vec::new() };
+    let info = |name: &str| {
+        checkpoint
+            .parameters()
+            .iter()
+            .find(|info| info.name == name)
+    };
+    let mut roles = TrainingRoles {
+        parameters: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+    };
     let mut gradients = Vec::new();
     let mut has_reset = false;
     for input in &model.inputs {
@@ -128,7 +142,11 @@ pub(crate) fn training_roles(
         return Err(refuse(format!(
             "{subject}: expected the checkpoint's parameters {:?} among the model's inputs, found {:?}; \
              do model and checkpoint belong together?",
-            checkpoint.parameters().iter().map(|info| info.name.as_str()).collect::<Vec<_>>(),
+            checkpoint
+                .parameters()
+                .iter()
+                .map(|info| info.name.as_str())
+                .collect::<Vec<_>>(),
             names(&model.inputs)
         )));
     }
@@ -141,8 +159,16 @@ pub(crate) fn training_roles(
             )));
         }
     }
-    for parameter in checkpoint.parameters().iter().filter(|info| info.requires_grad) {
-        if !roles.parameters.iter().any(|slot| slot.name == parameter.name) {
+    for parameter in checkpoint
+        .parameters()
+        .iter()
+        .filter(|info| info.requires_grad)
+    {
+        if !roles
+            .parameters
+            .iter()
+            .any(|slot| slot.name == parameter.name)
+        {
             return Err(refuse(format!(
                 "{subject}: expected the checkpoint's trainable parameter {:?} among the model's inputs, found {:?}",
                 parameter.name,
@@ -157,8 +183,12 @@ pub(crate) fn training_roles(
             )));
         }
     }
-    roles.outputs =
-        model.outputs.iter().filter(|output| gradient_of(&output.name).is_none()).cloned().collect();
+    roles.outputs = model
+        .outputs
+        .iter()
+        .filter(|output| gradient_of(&output.name).is_none())
+        .cloned()
+        .collect();
     if roles.outputs.is_empty() {
         return Err(refuse(format!(
             "{subject}: expected the loss among the model's outputs, found gradients only: {:?}",
@@ -184,13 +214,20 @@ pub(crate) fn eval_inputs(
     training: &TrainingRoles,
     checkpoint: &Checkpoint,
 ) -> Result<Vec<IoInfo>> {
-    let (parameters, inputs): (Vec<&IoInfo>, Vec<&IoInfo>) = model
-        .inputs
-        .iter()
-        .partition(|input| checkpoint.parameters().iter().any(|info| info.name == input.name));
+    let (parameters, inputs): (Vec<&IoInfo>, Vec<&IoInfo>) =
+        model.inputs.iter().partition(|input| {
+            checkpoint
+                .parameters()
+                .iter()
+                .any(|info| info.name == input.name)
+        });
     // ONNX Runtime feeds it the training model's parameters by position (module.cc, `EvalStep`).
     let found: Vec<&str> = parameters.iter().map(|input| input.name.as_str()).collect();
-    let wanted: Vec<&str> = training.parameters.iter().map(|slot| slot.name.as_str()).collect();
+    let wanted: Vec<&str> = training
+        .parameters
+        .iter()
+        .map(|slot| slot.name.as_str())
+        .collect();
     if found != wanted {
         return Err(refuse(format!(
             "{subject}: expected the parameters of the training model in its order, {wanted:?}, found {found:?}"
@@ -251,7 +288,10 @@ mod tests {
     use crate::onnx_model::ModelSource;
 
     fn path(artifacts: &str, file: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(artifacts).join(file)
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fixtures")
+            .join(artifacts)
+            .join(file)
     }
 
     fn model(file: &str) -> OnnxModel {
@@ -265,15 +305,23 @@ mod tests {
     /// A trainable parameter of the fixture.
     fn trainable() -> String {
         let checkpoint = checkpoint("regression");
-        let parameter = checkpoint.parameters().iter().find(|info| info.requires_grad);
+        let parameter = checkpoint
+            .parameters()
+            .iter()
+            .find(|info| info.requires_grad);
         parameter.unwrap().name.clone()
     }
 
     #[track_caller]
     fn refused<T>(result: Result<T>, words: &[&str]) {
-        let Err(error) = result else { panic!("accepted; expected an error with {words:?}") };
+        let Err(error) = result else {
+            panic!("accepted; expected an error with {words:?}")
+        };
         for word in words {
-            assert!(error.to_string().contains(word), "{word:?} is not in {error}");
+            assert!(
+                error.to_string().contains(word),
+                "{word:?} is not in {error}"
+            );
         }
     }
 
@@ -295,17 +343,32 @@ mod tests {
     fn what_belongs_together_passes() {
         let roles = training(|_| {}).unwrap();
         assert!(roles.parameters.iter().any(|slot| slot.requires_grad));
-        assert!(roles.parameters.iter().any(|slot| !slot.requires_grad), "the fixture has a frozen parameter");
+        assert!(
+            roles.parameters.iter().any(|slot| !slot.requires_grad),
+            "the fixture has a frozen parameter"
+        );
         evaluation(|_| {}).unwrap();
-        let moments = optimizer_moments("x", &model("optimizer_model.onnx"), &checkpoint("regression"));
+        let moments = optimizer_moments(
+            "x",
+            &model("optimizer_model.onnx"),
+            &checkpoint("regression"),
+        );
         assert_eq!(moments.unwrap(), 2);
     }
 
     #[test]
     fn a_model_without_gradients_is_named() {
         refused(
-            training_roles("eval model x", &model("eval_model.onnx"), &checkpoint("regression")),
-            &["eval model x", "expected a training model", "lazy_reset_grad"],
+            training_roles(
+                "eval model x",
+                &model("eval_model.onnx"),
+                &checkpoint("regression"),
+            ),
+            &[
+                "eval model x",
+                "expected a training model",
+                "lazy_reset_grad",
+            ],
         );
         refused(
             training(|model| model.inputs.retain(|input| input.name != RESET_INPUT)),
@@ -315,14 +378,21 @@ mod tests {
 
     #[test]
     fn a_parameter_without_its_gradient_is_named() {
-        let (name, gradient) = (trainable(), format!("{}_grad.accumulation.buffer", trainable()));
+        let (name, gradient) = (
+            trainable(),
+            format!("{}_grad.accumulation.buffer", trainable()),
+        );
         refused(
             training(|model| model.inputs.retain(|input| input.name != gradient)),
             &["gradient accumulation buffer", &name],
         );
         refused(
             training(|model| {
-                let input = model.inputs.iter_mut().find(|input| input.name == gradient).unwrap();
+                let input = model
+                    .inputs
+                    .iter_mut()
+                    .find(|input| input.name == gradient)
+                    .unwrap();
                 input.name = "nobody_grad.accumulation.buffer".into();
             }),
             &["nobody", "no"],
@@ -344,27 +414,48 @@ mod tests {
     fn another_shape_or_type_is_named() {
         let name = trainable();
         let change = |change: fn(&mut IoInfo)| {
-            training(|model| change(model.inputs.iter_mut().find(|input| input.name == name).unwrap()))
+            training(|model| {
+                change(
+                    model
+                        .inputs
+                        .iter_mut()
+                        .find(|input| input.name == name)
+                        .unwrap(),
+                )
+            })
         };
         refused(
             change(|input| input.dimensions = Some(vec![crate::model_io::Dimension::Fixed(1)])),
             &[&name, "[1]"],
         );
-        refused(change(|input| input.element_type = Some(ElementType::Float64)), &[&name, "float64", "float32"]);
-        refused(change(|input| input.dimensions = None), &[&name, "fixed dimensions"]);
+        refused(
+            change(|input| input.element_type = Some(ElementType::Float64)),
+            &[&name, "float64", "float32"],
+        );
+        refused(
+            change(|input| input.dimensions = None),
+            &[&name, "fixed dimensions"],
+        );
     }
 
     #[test]
     fn a_model_that_returns_gradients_only_is_named() {
         refused(
-            training(|model| model.outputs.retain(|output| gradient_of(&output.name).is_some())),
+            training(|model| {
+                model
+                    .outputs
+                    .retain(|output| gradient_of(&output.name).is_some())
+            }),
             &["expected the loss", "gradients only"],
         );
     }
 
     #[test]
     fn an_eval_model_with_its_parameters_in_another_order_is_refused() {
-        refused(evaluation(|model| model.inputs.reverse()), &["eval model x", "in its order"]);
+        refused(
+            evaluation(|model| model.inputs.reverse()),
+            &["eval model x", "in its order"],
+        );
         let name = trainable();
         refused(
             evaluation(|model| model.inputs.retain(|input| input.name != name)),
@@ -372,7 +463,11 @@ mod tests {
         );
         refused(
             evaluation(|model| {
-                let input = model.inputs.iter_mut().find(|input| input.name == name).unwrap();
+                let input = model
+                    .inputs
+                    .iter_mut()
+                    .find(|input| input.name == name)
+                    .unwrap();
                 input.dimensions = Some(vec![crate::model_io::Dimension::Fixed(3)]);
             }),
             &["eval model x", &name, "[3]"],
@@ -386,8 +481,14 @@ mod tests {
             change(&mut model);
             optimizer_moments("optimizer model x", &model, &checkpoint("regression"))
         };
-        refused(check(|model| model.operators.clear()), &["optimizer model x", "AdamWOptimizer"]);
-        refused(check(|model| model.inputs.swap(0, 1)), &["expected the inputs", "learning_rate"]);
+        refused(
+            check(|model| model.operators.clear()),
+            &["optimizer model x", "AdamWOptimizer"],
+        );
+        refused(
+            check(|model| model.inputs.swap(0, 1)),
+            &["expected the inputs", "learning_rate"],
+        );
         let mut other = checkpoint("regression");
         other.moments = 1;
         refused(

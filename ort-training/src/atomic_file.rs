@@ -27,7 +27,10 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// `.<name><suffix>` in the folder of `path`.
 fn hidden(path: &Path, suffix: &str) -> Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| {
-        Error::invalid_argument(format!("{}: expected a path that ends in a file name", path.display()))
+        Error::invalid_argument(format!(
+            "{}: expected a path that ends in a file name",
+            path.display()
+        ))
     })?;
     let mut hidden = OsString::from(".");
     hidden.push(name);
@@ -36,7 +39,9 @@ fn hidden(path: &Path, suffix: &str) -> Result<PathBuf> {
 }
 
 fn folder(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 impl Sibling {
@@ -58,7 +63,10 @@ impl Sibling {
         remove_stale(target);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let path = hidden(target, &format!(".tmp-{}-{number}", std::process::id()))?;
-        Ok(Self { target: target.to_owned(), path })
+        Ok(Self {
+            target: target.to_owned(),
+            path,
+        })
     }
 
     /// Puts the file in the target's place, flushed to the disk before and after.
@@ -83,7 +91,10 @@ impl Sibling {
         pair().map_err(|error| Error::io(&subject, &error))?;
         let ready = hidden(&self.target, ".new")?;
         let steps = || -> io::Result<()> {
-            fs::rename(with_suffix(&self.path, ".data"), with_suffix(&ready, ".data"))?;
+            fs::rename(
+                with_suffix(&self.path, ".data"),
+                with_suffix(&ready, ".data"),
+            )?;
             fs::rename(&self.path, &ready)?;
             flush(folder(&self.target))
         };
@@ -101,7 +112,9 @@ impl Drop for Sibling {
 
 /// Finishes a [`commit_pair`](Sibling::commit_pair) that was killed half-way. Call before reading or writing `target`.
 pub(crate) fn recover(target: &Path) -> Result<()> {
-    let Ok(ready) = hidden(target, ".new") else { return Ok(()) };
+    let Ok(ready) = hidden(target, ".new") else {
+        return Ok(());
+    };
     let ready_data = with_suffix(&ready, ".data");
     if !ready.exists() {
         return Ok(());
@@ -127,21 +140,34 @@ fn flush(path: &Path) -> io::Result<()> {
 
 /// Removes what killed processes left beside `target`.
 fn remove_stale(target: &Path) {
-    let Ok(prefix) = hidden(target, ".tmp-") else { return };
-    let Some(prefix) = prefix.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+    let Ok(prefix) = hidden(target, ".tmp-") else {
         return;
     };
-    let Ok(entries) = fs::read_dir(folder(target)) else { return };
+    let Some(prefix) = prefix
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+    else {
+        return;
+    };
+    let Ok(entries) = fs::read_dir(folder(target)) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(process) = name.strip_prefix(&prefix).and_then(|rest| rest.split('-').next())
+        let Some(process) = name
+            .strip_prefix(&prefix)
+            .and_then(|rest| rest.split('-').next())
         else {
             continue;
         };
         let old = entry
             .metadata()
             .and_then(|metadata| metadata.modified())
-            .is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > STALE));
+            .is_ok_and(|time| {
+                SystemTime::now()
+                    .duration_since(time)
+                    .is_ok_and(|age| age > STALE)
+            });
         let gone = process.parse::<u32>().is_ok()
             && Path::new("/proc/self").exists()
             && !Path::new("/proc").join(process).exists();

@@ -128,8 +128,11 @@ impl Checkpoint {
         let mut raw = std::ptr::null_mut();
         load(&mut raw)?;
         let raw = NonNull::new(raw).ok_or_else(|| crate::api::missing("LoadCheckpoint"))?;
-        let properties =
-            summary.properties.iter().map(|(name, value)| (name.clone(), value.kind())).collect();
+        let properties = summary
+            .properties
+            .iter()
+            .map(|(name, value)| (name.clone(), value.kind()))
+            .collect();
         Ok(Self {
             retired: None,
             state: State(raw),
@@ -190,13 +193,19 @@ impl Checkpoint {
     }
 
     fn parameter_info(&self, name: &str) -> Result<&ParameterInfo> {
-        self.parameters.iter().find(|parameter| parameter.name == name).ok_or_else(|| {
-            let names: Vec<&str> =
-                self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-            Error::invalid_argument(format!(
-                "parameter {name:?}: expected one of {names:?}, found no such parameter"
-            ))
-        })
+        self.parameters
+            .iter()
+            .find(|parameter| parameter.name == name)
+            .ok_or_else(|| {
+                let names: Vec<&str> = self
+                    .parameters
+                    .iter()
+                    .map(|parameter| parameter.name.as_str())
+                    .collect();
+                Error::invalid_argument(format!(
+                    "parameter {name:?}: expected one of {names:?}, found no such parameter"
+                ))
+            })
     }
 
     /// Fails unless the data of a parameter is there and can be copied. ONNX Runtime would fail as well, but leak.
@@ -284,7 +293,9 @@ impl Checkpoint {
 
     /// Names and kinds of the properties, by name.
     pub fn properties(&self) -> impl Iterator<Item = (&str, PropertyKind)> {
-        self.properties.iter().map(|(name, kind)| (name.as_str(), *kind))
+        self.properties
+            .iter()
+            .map(|(name, kind)| (name.as_str(), *kind))
     }
 
     /// The value of a property, none if there is none of this name (wraps `OrtTrainingApi::GetProperty`).
@@ -313,7 +324,9 @@ impl Checkpoint {
         };
         let found = value.pointer;
         if found.is_null() {
-            return Err(Error::invalid_argument(format!("property {name:?}: no value")));
+            return Err(Error::invalid_argument(format!(
+                "property {name:?}: no value"
+            )));
         }
         // SAFETY: ONNX Runtime allocated one value of the kind that it reports.
         unsafe {
@@ -451,7 +464,8 @@ impl Checkpoint {
         // SAFETY: the state is alive, and so is the session that it copies device memory with, if any.
         unsafe { call!(training.SaveCheckpoint(self.as_ptr(), c_sibling.as_ptr(), include))? };
         // ONNX Runtime does not see errors of the last flush (checkpoint.cc, `ToFile`).
-        let written = CheckpointSummary::read(&sibling.path).context("reading back what was written")?;
+        let written =
+            CheckpointSummary::read(&sibling.path).context("reading back what was written")?;
         if written.parameters.len() != self.parameters.len() {
             return Err(Error::invalid_argument(format!(
                 "reading back what was written: expected {} parameters, found {}",
@@ -459,7 +473,11 @@ impl Checkpoint {
                 written.parameters.len()
             )));
         }
-        if self.external_data { sibling.commit_pair() } else { sibling.commit() }
+        if self.external_data {
+            sibling.commit_pair()
+        } else {
+            sibling.commit()
+        }
     }
 
     /// ONNX Runtime does not check the limit of its format.
@@ -468,7 +486,9 @@ impl Checkpoint {
             self.parameters
                 .iter()
                 .filter(|parameter| parameter.requires_grad || !trainable_only)
-                .filter_map(|parameter| parameter.element_type.byte_count(parameter.element_count()))
+                .filter_map(|parameter| {
+                    parameter.element_type.byte_count(parameter.element_count())
+                })
                 .map(|bytes| bytes as u64)
                 .sum()
         };

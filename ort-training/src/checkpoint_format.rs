@@ -115,7 +115,10 @@ impl CheckpointSummary {
                 format!("{subject}: not a usable ONNX Runtime training checkpoint: {what}"),
             )
         };
-        let mut reader = Reader { budget: bytes.len() as u64, external: None };
+        let mut reader = Reader {
+            budget: bytes.len() as u64,
+            external: None,
+        };
         let root = Buffer::root(bytes, b"ODTC").map_err(refuse)?;
         let version = root.i32(0).map_err(refuse)?;
         if version != VERSION {
@@ -136,13 +139,18 @@ impl CheckpointSummary {
             };
             let length = fs::metadata(data)
                 .map_err(|error| {
-                    Error::io(format_args!("{subject}: external data {}", data.display()), &error)
+                    Error::io(
+                        format_args!("{subject}: external data {}", data.display()),
+                        &error,
+                    )
                 })?
                 .len();
             reader.external = Some(length);
             reader.budget = reader.budget.saturating_add(length);
         }
-        reader.checkpoint(&root, module.as_ref(), external_data).map_err(refuse)
+        reader
+            .checkpoint(&root, module.as_ref(), external_data)
+            .map_err(refuse)
     }
 
     /// The parameters, in the order of the file: the trainable ones, then the frozen ones.
@@ -198,7 +206,9 @@ fn required<T>(what: &str, found: Option<T>) -> Read<T> {
 fn name<'a>(what: &str, table: &Table<'a>, index: usize) -> Read<&'a str> {
     let name = required(what, table.string(index)?)?;
     if name.contains('\0') {
-        return Err(Malformed(format!("{what} {name:?}: expected a string without NUL")));
+        return Err(Malformed(format!(
+            "{what} {name:?}: expected a string without NUL"
+        )));
     }
     Ok(name)
 }
@@ -216,7 +226,11 @@ impl Reader {
             nominal = module.bool(2)?;
             let mut names = BTreeSet::new();
             for (field, requires_grad) in [(0, true), (1, false)] {
-                let what = if requires_grad { "trainable parameters" } else { "frozen parameters" };
+                let what = if requires_grad {
+                    "trainable parameters"
+                } else {
+                    "frozen parameters"
+                };
                 for tensor in required(what, module.tables(field)?)? {
                     let mut info = self.tensor(&tensor?, nominal)?;
                     info.requires_grad = requires_grad;
@@ -247,7 +261,9 @@ impl Reader {
             let group = group?;
             let group_name = name("an optimizer group's name", &group, 0)?;
             if !groups.insert(group_name) {
-                return Err(Malformed(format!("optimizer group {group_name:?} occurs twice")));
+                return Err(Malformed(format!(
+                    "optimizer group {group_name:?} occurs twice"
+                )));
             }
             self.optimizer_group(&group, &trainable, &mut summary)?;
         }
@@ -265,7 +281,9 @@ impl Reader {
     ) -> Read<()> {
         let step = group.i64(1, 0)?;
         if step < 0 {
-            return Err(Malformed(format!("optimizer step: expected 0 or more, found {step}")));
+            return Err(Malformed(format!(
+                "optimizer step: expected 0 or more, found {step}"
+            )));
         }
         summary.optimizer_step = Some(step);
         group.f32(2)?;
@@ -283,8 +301,10 @@ impl Reader {
                     "optimizer state of parameter {parameter_name:?} occurs twice"
                 )));
             }
-            let parameter =
-                trainable.get(parameter_name).map(|&index| &summary.parameters[index]).ok_or_else(|| {
+            let parameter = trainable
+                .get(parameter_name)
+                .map(|&index| &summary.parameters[index])
+                .ok_or_else(|| {
                     Malformed(format!(
                         "optimizer state of {parameter_name:?}, which is no trainable parameter"
                     ))
@@ -292,8 +312,7 @@ impl Reader {
             let mut moments = BTreeSet::new();
             for moment in required("an optimizer state's moments", state.tables(1)?)? {
                 let moment = self.tensor(&moment?, false)?;
-                if moment.shape != parameter.shape
-                    || moment.element_type != parameter.element_type
+                if moment.shape != parameter.shape || moment.element_type != parameter.element_type
                 {
                     return Err(Malformed(format!(
                         "optimizer state {:?} of parameter {parameter_name:?}: expected {} {:?}, found {} {:?}",
@@ -337,7 +356,9 @@ impl Reader {
         let found = match (tensor.bytes(4)?, u64::try_from(offset).ok()) {
             (None, Some(offset)) => {
                 let length = self.external.ok_or_else(|| {
-                    Malformed(format!("tensor {name:?} lies in external data, which the checkpoint has not"))
+                    Malformed(format!(
+                        "tensor {name:?} lies in external data, which the checkpoint has not"
+                    ))
                 })?;
                 if offset.checked_add(wanted).is_none_or(|end| end > length) {
                     return Err(Malformed(format!(
@@ -348,7 +369,9 @@ impl Reader {
             }
             (Some(bytes), None) => bytes.len() as u64,
             (Some(_), Some(_)) => {
-                return Err(Malformed(format!("tensor {name:?} has both inline and external data")));
+                return Err(Malformed(format!(
+                    "tensor {name:?} has both inline and external data"
+                )));
             }
             (None, None) => return Err(Malformed(format!("tensor {name:?} has no data"))),
         };
@@ -359,17 +382,26 @@ impl Reader {
             )));
         }
         self.budget = self.budget.checked_sub(found).ok_or_else(|| {
-            Malformed(format!("tensor {name:?}: the tensors claim more bytes than there are"))
+            Malformed(format!(
+                "tensor {name:?}: the tensors claim more bytes than there are"
+            ))
         })?;
         let shape = if nominal { Vec::new() } else { shape };
-        Ok(ParameterInfo { name: name.to_owned(), element_type, shape, requires_grad: false })
+        Ok(ParameterInfo {
+            name: name.to_owned(),
+            element_type,
+            shape,
+            requires_grad: false,
+        })
     }
 }
 
 fn properties(bag: &Table<'_>, found: &mut BTreeMap<String, Property>) -> Read<()> {
-    for (field, kind) in
-        [(0, PropertyKind::Int), (1, PropertyKind::Float), (2, PropertyKind::String)]
-    {
+    for (field, kind) in [
+        (0, PropertyKind::Int),
+        (1, PropertyKind::Float),
+        (2, PropertyKind::String),
+    ] {
         for entry in bag.tables(field)?.into_iter().flatten() {
             let entry = entry?;
             let property_name = name("a property's name", &entry, 0)?;
@@ -382,7 +414,9 @@ fn properties(bag: &Table<'_>, found: &mut BTreeMap<String, Property>) -> Read<(
                 }
             };
             if found.insert(property_name.to_owned(), value).is_some() {
-                return Err(Malformed(format!("property {property_name:?} occurs twice")));
+                return Err(Malformed(format!(
+                    "property {property_name:?} occurs twice"
+                )));
             }
         }
     }

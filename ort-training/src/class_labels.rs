@@ -20,8 +20,15 @@ const LOSSES: [&str; 4] = [
 ];
 
 /// Operators that hand labels on without changing their values.
-const PASSING: [&str; 7] =
-    ["Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose"];
+const PASSING: [&str; 7] = [
+    "Identity",
+    "Cast",
+    "Squeeze",
+    "Unsqueeze",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+];
 
 /// ONNX Runtime's kernels ignore this label unless told otherwise.
 const DEFAULT_IGNORED: i64 = -1;
@@ -43,10 +50,17 @@ pub(crate) struct LabelRange {
 }
 
 /// The inputs that a loss takes as class labels, with the number of classes as the shapes in `values` tell it.
-pub(crate) fn label_ranges(nodes: &[NodeView<'_>], values: &BTreeMap<&str, IoInfo>) -> Vec<LabelRange> {
+pub(crate) fn label_ranges(
+    nodes: &[NodeView<'_>],
+    values: &BTreeMap<&str, IoInfo>,
+) -> Vec<LabelRange> {
     let producers: BTreeMap<&str, &NodeView<'_>> = nodes
         .iter()
-        .flat_map(|node| node.outputs.iter().map(move |output| (output.as_str(), node)))
+        .flat_map(|node| {
+            node.outputs
+                .iter()
+                .map(move |output| (output.as_str(), node))
+        })
         .collect();
     let classes_of = |name: Option<&String>| {
         let dimensions = values.get(name?.as_str())?.dimensions.as_ref()?;
@@ -60,17 +74,24 @@ pub(crate) fn label_ranges(nodes: &[NodeView<'_>], values: &BTreeMap<&str, IoInf
         .filter(|node| LOSSES.contains(&node.operator))
         .filter_map(|node| {
             // The logarithms of the probabilities (the second output) have the shape of the scores.
-            let classes = classes_of(node.inputs.first()).or_else(|| classes_of(node.outputs.get(1)))?;
+            let classes =
+                classes_of(node.inputs.first()).or_else(|| classes_of(node.outputs.get(1)))?;
             let mut input = node.inputs.get(1)?.as_str();
             // A graph has no cycles, but a file may: no more steps than nodes.
             for _ in 0..nodes.len() {
                 match producers.get(input) {
-                    Some(node) if PASSING.contains(&node.operator) => input = node.inputs.first()?,
+                    Some(node) if PASSING.contains(&node.operator) => {
+                        input = node.inputs.first()?
+                    }
                     _ => break,
                 }
             }
             let ignored = node.ignore_index.unwrap_or(DEFAULT_IGNORED);
-            Some(LabelRange { input: input.to_owned(), classes, ignored })
+            Some(LabelRange {
+                input: input.to_owned(),
+                classes,
+                ignored,
+            })
         })
         .collect()
 }
@@ -81,9 +102,12 @@ impl LabelRange {
             return Ok(());
         }
         let wrong = match value.element_type()? {
-            ElementType::Int64 => {
-                value.data::<i64>()?.iter().copied().enumerate().find(|(_, label)| self.rejects(*label))
-            }
+            ElementType::Int64 => value
+                .data::<i64>()?
+                .iter()
+                .copied()
+                .enumerate()
+                .find(|(_, label)| self.rejects(*label)),
             ElementType::Int32 => value
                 .data::<i32>()?
                 .iter()
@@ -131,7 +155,11 @@ mod tests {
     use crate::tensor::Tensor;
 
     fn range() -> LabelRange {
-        LabelRange { input: "labels".into(), classes: 10, ignored: -1 }
+        LabelRange {
+            input: "labels".into(),
+            classes: 10,
+            ignored: -1,
+        }
     }
 
     #[test]
@@ -144,8 +172,14 @@ mod tests {
     fn others_are_named() {
         for label in [10, -2, i64::MAX, i64::MIN] {
             let labels = Tensor::from_vec([2], vec![1, label]).unwrap();
-            let error = range().check("step", labels.as_value()).unwrap_err().to_string();
-            assert!(error.contains("from 0 to 9") && error.contains(&format!("{label} at position 1")), "{error}");
+            let error = range()
+                .check("step", labels.as_value())
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("from 0 to 9") && error.contains(&format!("{label} at position 1")),
+                "{error}"
+            );
         }
         let labels = Tensor::from_vec([1], vec![10i32]).unwrap();
         range().check("step", labels.as_value()).unwrap_err();
@@ -157,7 +191,12 @@ mod tests {
         let (cast_in, cast_out) = (name("labels"), name("cast"));
         let (loss_in, loss_out) = (vec!["scores".to_owned(), "cast".to_owned()], name("loss"));
         let nodes = [
-            NodeView { operator: "Cast", inputs: &cast_in, outputs: &cast_out, ignore_index: None },
+            NodeView {
+                operator: "Cast",
+                inputs: &cast_in,
+                outputs: &cast_out,
+                ignore_index: None,
+            },
             NodeView {
                 operator: "SoftmaxCrossEntropyLoss",
                 inputs: &loss_in,
@@ -168,10 +207,17 @@ mod tests {
         let scores = IoInfo {
             name: "scores".into(),
             element_type: None,
-            dimensions: Some(vec![Dimension::Symbolic(String::new()), Dimension::Fixed(3)]),
+            dimensions: Some(vec![
+                Dimension::Symbolic(String::new()),
+                Dimension::Fixed(3),
+            ]),
         };
         let values = BTreeMap::from([("scores", scores)]);
-        let expected = LabelRange { input: "labels".into(), classes: 3, ignored: 255 };
+        let expected = LabelRange {
+            input: "labels".into(),
+            classes: 3,
+            ignored: 255,
+        };
         assert_eq!(label_ranges(&nodes, &values), [expected]);
     }
 }

@@ -41,7 +41,11 @@ unsafe impl Send for CudaOptions {}
 impl CudaOptions {
     /// The device with this number, with ONNX Runtime's defaults.
     pub fn device(device_id: u32) -> Self {
-        Self { entries: BTreeMap::new(), stream: None }.entry("device_id", device_id.to_string())
+        Self {
+            entries: BTreeMap::new(),
+            stream: None,
+        }
+        .entry("device_id", device_id.to_string())
     }
 
     /// The most device memory the arena may take, in bytes.
@@ -155,7 +159,10 @@ impl<T: TensorElement> DeviceTensor<'_, T> {
     ) -> Result<Self> {
         // SAFETY: by the contract of this function; the elements are lent.
         let value = unsafe { Value::from_device::<T>(memory, shape.as_ref(), data.as_ptr()) }?;
-        Ok(Self { value, memory: PhantomData })
+        Ok(Self {
+            value,
+            memory: PhantomData,
+        })
     }
 
     /// The dimensions, outermost first; empty for a scalar.
@@ -171,6 +178,11 @@ impl<T: TensorElement> DeviceTensor<'_, T> {
 
 impl<T: TensorElement> fmt::Debug for DeviceTensor<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceTensor({} {})", T::ELEMENT_TYPE, Dimensions(self.shape()))
+        write!(
+            f,
+            "DeviceTensor({} {})",
+            T::ELEMENT_TYPE,
+            Dimensions(self.shape())
+        )
     }
 }

@@ -243,14 +243,38 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_header() {
         use sys::ONNXTensorElementDataType as Raw;
-        assert_eq!(f32::ELEMENT_TYPE.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
-        assert_eq!(f64::ELEMENT_TYPE.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE);
-        assert_eq!(f16::ELEMENT_TYPE.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16);
-        assert_eq!(bf16::ELEMENT_TYPE.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16);
-        assert_eq!(i64::ELEMENT_TYPE.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64);
-        assert_eq!(bool::ELEMENT_TYPE.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL);
-        assert_eq!(ElementType::String.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING);
-        assert_eq!(Int4x2::ELEMENT_TYPE.raw_enum(), Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4);
+        assert_eq!(
+            f32::ELEMENT_TYPE.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
+        );
+        assert_eq!(
+            f64::ELEMENT_TYPE.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE
+        );
+        assert_eq!(
+            f16::ELEMENT_TYPE.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16
+        );
+        assert_eq!(
+            bf16::ELEMENT_TYPE.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16
+        );
+        assert_eq!(
+            i64::ELEMENT_TYPE.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64
+        );
+        assert_eq!(
+            bool::ELEMENT_TYPE.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL
+        );
+        assert_eq!(
+            ElementType::String.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING
+        );
+        assert_eq!(
+            Int4x2::ELEMENT_TYPE.raw_enum(),
+            Raw::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4
+        );
     }
 
     #[test]

@@ -76,7 +76,10 @@ impl Environment {
     /// # Ok::<(), ort_training::Error>(())
     /// ```
     pub fn builder(name: &str) -> EnvironmentBuilder {
-        EnvironmentBuilder { name: name.to_owned(), severity: None }
+        EnvironmentBuilder {
+            name: name.to_owned(),
+            severity: None,
+        }
     }
 
     /// The environment of this process, made with default settings if there is none yet.
@@ -180,7 +183,10 @@ unsafe extern "C" fn log_line(
             2 => log::Level::Warn,
             _ => log::Level::Error,
         };
-        let metadata = log::Metadata::builder().level(level).target(LOG_TARGET).build();
+        let metadata = log::Metadata::builder()
+            .level(level)
+            .target(LOG_TARGET)
+            .build();
         if level > log::max_level() || !log::logger().enabled(&metadata) {
             return;
         }
@@ -194,7 +200,9 @@ unsafe extern "C" fn log_line(
         record.metadata(metadata).file(Some(file)).line(line);
         log::logger().log(
             &record
-                .args(format_args!("[{category}{separator}{log_id}] {message} ({location})"))
+                .args(format_args!(
+                    "[{category}{separator}{log_id}] {message} ({location})"
+                ))
                 .build(),
         );
     }));
@@ -204,7 +212,9 @@ const LOG_TARGET: &str = "onnxruntime";
 
 /// ONNX Runtime writes a location as `file.cc:123 function`.
 fn split_location(location: &str) -> (&str, Option<u32>) {
-    let place = location.split_once(' ').map_or(location, |(place, _)| place);
+    let place = location
+        .split_once(' ')
+        .map_or(location, |(place, _)| place);
     match place.rsplit_once(':') {
         Some((file, line)) => match line.parse() {
             Ok(line) => (file, Some(line)),
@@ -220,7 +230,10 @@ mod tests {
 
     #[test]
     fn locations() {
-        assert_eq!(split_location("graph.cc:42 Resolve"), ("graph.cc", Some(42)));
+        assert_eq!(
+            split_location("graph.cc:42 Resolve"),
+            ("graph.cc", Some(42))
+        );
         assert_eq!(split_location("graph.cc"), ("graph.cc", None));
         assert_eq!(split_location("a:b c"), ("a:b", None));
     }

@@ -228,8 +228,13 @@ mod tests {
 
     #[test]
     fn context_is_outermost_first() {
-        let error = Error::invalid_argument("expected 2, found 3").context("input x").context("training step");
-        assert_eq!(error.to_string(), "training step: input x: expected 2, found 3");
+        let error = Error::invalid_argument("expected 2, found 3")
+            .context("input x")
+            .context("training step");
+        assert_eq!(
+            error.to_string(),
+            "training step: input x: expected 2, found 3"
+        );
         assert!(!error.is_from_onnx_runtime());
     }
 

@@ -76,7 +76,9 @@ impl<'a> Buffer<'a> {
     fn vector(self, position: usize, size: usize) -> Read<(usize, usize)> {
         let len = self.u32(position)?;
         let start = position + 4;
-        let fits = len.checked_mul(size).and_then(|bytes| bytes.checked_add(start));
+        let fits = len
+            .checked_mul(size)
+            .and_then(|bytes| bytes.checked_add(start));
         match fits {
             Some(end) if end <= self.0.len() => Ok((start, len)),
             _ => malformed(format!(
@@ -109,7 +111,13 @@ impl<'a> Table<'a> {
         if vtable_size < 4 || vtable_size % 2 != 0 || !inside(vtable_end) || !inside(table_end) {
             return malformed(format!("table at byte {position}: its vtable does not fit"));
         }
-        Ok(Self { buffer, position, vtable, vtable_size, table_size })
+        Ok(Self {
+            buffer,
+            position,
+            vtable,
+            vtable_size,
+            table_size,
+        })
     }
 
     /// Where field number `index` of `size` bytes lies, if it is set.
@@ -129,20 +137,24 @@ impl<'a> Table<'a> {
     }
 
     pub(crate) fn i32(&self, index: usize) -> Read<i32> {
-        self.field(index, 4)?.map_or(Ok(0), |at| Ok(i32::from_le_bytes(self.buffer.bytes(at)?)))
+        self.field(index, 4)?
+            .map_or(Ok(0), |at| Ok(i32::from_le_bytes(self.buffer.bytes(at)?)))
     }
 
     pub(crate) fn f32(&self, index: usize) -> Read<f32> {
-        self.field(index, 4)?.map_or(Ok(0.0), |at| Ok(f32::from_le_bytes(self.buffer.bytes(at)?)))
+        self.field(index, 4)?
+            .map_or(Ok(0.0), |at| Ok(f32::from_le_bytes(self.buffer.bytes(at)?)))
     }
 
     pub(crate) fn i64(&self, index: usize, default: i64) -> Read<i64> {
-        self.field(index, 8)?
-            .map_or(Ok(default), |at| Ok(i64::from_le_bytes(self.buffer.bytes(at)?)))
+        self.field(index, 8)?.map_or(Ok(default), |at| {
+            Ok(i64::from_le_bytes(self.buffer.bytes(at)?))
+        })
     }
 
     pub(crate) fn bool(&self, index: usize) -> Read<bool> {
-        self.field(index, 1)?.map_or(Ok(false), |at| Ok(self.buffer.bytes::<1>(at)?[0] != 0))
+        self.field(index, 1)?
+            .map_or(Ok(false), |at| Ok(self.buffer.bytes::<1>(at)?[0] != 0))
     }
 
     pub(crate) fn table(&self, index: usize) -> Read<Option<Table<'a>>> {
@@ -162,7 +174,9 @@ impl<'a> Table<'a> {
 
     /// A string; FlatBuffers puts a NUL behind it.
     pub(crate) fn string(&self, index: usize) -> Read<Option<&'a str>> {
-        let Some(bytes) = self.bytes(index)? else { return Ok(None) };
+        let Some(bytes) = self.bytes(index)? else {
+            return Ok(None);
+        };
         let end = bytes.as_ptr() as usize - self.buffer.0.as_ptr() as usize + bytes.len();
         if self.buffer.bytes::<1>(end)?[0] != 0 {
             return malformed(format!("string that ends at byte {end} has no terminator"));
@@ -180,7 +194,9 @@ impl<'a> Table<'a> {
         self.field(index, 4)?
             .map(|at| {
                 let (start, len) = self.buffer.vector(self.buffer.offset(at)?, 8)?;
-                (0..len).map(|i| Ok(i64::from_le_bytes(self.buffer.bytes(start + 8 * i)?))).collect()
+                (0..len)
+                    .map(|i| Ok(i64::from_le_bytes(self.buffer.bytes(start + 8 * i)?)))
+                    .collect()
             })
             .transpose()
     }
@@ -189,7 +205,12 @@ impl<'a> Table<'a> {
         self.field(index, 4)?
             .map(|at| {
                 let (start, len) = self.buffer.vector(self.buffer.offset(at)?, 4)?;
-                Ok(Tables { buffer: self.buffer, start, len, next: 0 })
+                Ok(Tables {
+                    buffer: self.buffer,
+                    start,
+                    len,
+                    next: 0,
+                })
             })
             .transpose()
     }
@@ -212,6 +233,10 @@ impl<'a> Iterator for Tables<'a> {
         }
         let position = self.start + 4 * self.next;
         self.next += 1;
-        Some(self.buffer.offset(position).and_then(|at| Table::at(self.buffer, at)))
+        Some(
+            self.buffer
+                .offset(position)
+                .and_then(|at| Table::at(self.buffer, at)),
+        )
     }
 }

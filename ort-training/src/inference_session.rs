@@ -10,8 +10,8 @@ use std::sync::Arc;
 use ort_training_sys as sys;
 
 use crate::api::{call, release};
-use crate::element::ElementType;
 use crate::class_labels::{LabelRange, check_labels};
+use crate::element::ElementType;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
 use crate::model_io::{Dimension, Empty, IoInfo, check_inputs, check_places, order_inputs};
@@ -46,10 +46,18 @@ unsafe impl Sync for InferenceSession {}
 impl InferenceSession {
     /// Starts building a session in `environment`.
     pub fn builder(environment: &Environment) -> InferenceSessionBuilder {
-        InferenceSessionBuilder { environment: *environment, options: None, model: None }
+        InferenceSessionBuilder {
+            environment: *environment,
+            options: None,
+            model: None,
+        }
     }
 
-    fn new(raw: NonNull<sys::OrtSession>, labels: Vec<LabelRange>, has_device: bool) -> Result<Self> {
+    fn new(
+        raw: NonNull<sys::OrtSession>,
+        labels: Vec<LabelRange>,
+        has_device: bool,
+    ) -> Result<Self> {
         let mut session = Self {
             raw,
             inputs: Vec::new(),
@@ -95,14 +103,28 @@ impl InferenceSession {
             session.outputs.push(info.describe(name)?);
         }
         let c_names = |infos: &[IoInfo]| -> Result<Vec<CString>> {
-            infos.iter().map(|info| c_string("name", &info.name)).collect()
+            infos
+                .iter()
+                .map(|info| c_string("name", &info.name))
+                .collect()
         };
         session.input_names = c_names(&session.inputs)?;
         session.output_names = c_names(&session.outputs)?;
-        session.names = session.outputs.iter().map(|info| info.name.clone()).collect();
-        let inputs: BTreeSet<&str> = session.inputs.iter().map(|info| info.name.as_str()).collect();
-        session.shared =
-            session.outputs.iter().map(|info| inputs.contains(info.name.as_str())).collect();
+        session.names = session
+            .outputs
+            .iter()
+            .map(|info| info.name.clone())
+            .collect();
+        let inputs: BTreeSet<&str> = session
+            .inputs
+            .iter()
+            .map(|info| info.name.as_str())
+            .collect();
+        session.shared = session
+            .outputs
+            .iter()
+            .map(|info| inputs.contains(info.name.as_str()))
+            .collect();
         Ok(session)
     }
 
@@ -154,12 +176,15 @@ impl InferenceSession {
         check_inputs(CALL, &self.inputs, inputs, Empty::Allowed)?;
         check_places(CALL, self.has_device, &self.inputs, inputs)?;
         check_labels(CALL, &self.labels, &self.inputs, |index| inputs[index])?;
-        let values: Vec<*const sys::OrtValue> =
-            inputs.iter().map(|input| input.as_value().as_ptr().cast_const()).collect();
+        let values: Vec<*const sys::OrtValue> = inputs
+            .iter()
+            .map(|input| input.as_value().as_ptr().cast_const())
+            .collect();
         let pointers = |names: &[CString]| -> Vec<*const c_char> {
             names.iter().map(|name| name.as_ptr()).collect()
         };
-        let (input_names, output_names) = (pointers(&self.input_names), pointers(&self.output_names));
+        let (input_names, output_names) =
+            (pointers(&self.input_names), pointers(&self.output_names));
         let mut outputs = OutputSlots::new(self.outputs.len());
         // SAFETY: the session and the inputs are alive; all lists have the lengths that are passed; ONNX Runtime drops its
         // references to the inputs before it returns.
@@ -204,7 +229,11 @@ impl TypeInfo {
         // SAFETY: the info is alive; what it is cast to belongs to it, and is NULL for anything but a tensor.
         unsafe { call!(ort.CastTypeInfoToTensorInfo(self.0, &mut tensor))? };
         if tensor.is_null() {
-            return Ok(IoInfo { name, element_type: None, dimensions: None });
+            return Ok(IoInfo {
+                name,
+                element_type: None,
+                dimensions: None,
+            });
         }
         let mut known = true;
         // SAFETY: as above. Names of dimensions belong to the info and are copied.
@@ -219,7 +248,9 @@ impl TypeInfo {
                     Ok(length) => Dimension::Fixed(length),
                     Err(_) if name.is_null() => Dimension::Symbolic(String::new()),
                     Err(_) => Dimension::Symbolic(
-                        std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned(),
+                        std::ffi::CStr::from_ptr(name)
+                            .to_string_lossy()
+                            .into_owned(),
                     ),
                 })
                 .collect();

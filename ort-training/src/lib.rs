@@ -37,7 +37,7 @@
 //! - `vendored` (default): build ONNX Runtime from pinned sources when `ORT_TRAINING_PREFIX` names no install.
 //! - `system`: ask pkg-config for an installed ONNX Runtime.
 //! - `cuda`: configure the vendored build with CUDA.
-//! - `artifacts`: make training artifacts from ONNX models ([`artifacts`]).
+//! - `artifacts`: make training artifacts from ONNX models (module `artifacts`).
 //! - `ndarray`: conversions from and to `ndarray` arrays.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]

@@ -67,7 +67,10 @@ impl IoInfo {
 
     /// Whether `value` fits. The fast path formats nothing and allocates nothing.
     fn accepts(&self, value: &Value, empty: Empty) -> Result<bool> {
-        if self.element_type.is_some_and(|wanted| Ok(wanted) != value.element_type().map_err(drop)) {
+        if self
+            .element_type
+            .is_some_and(|wanted| Ok(wanted) != value.element_type().map_err(drop))
+        {
             return Ok(false);
         }
         let shape = value.shape()?;
@@ -76,10 +79,13 @@ impl IoInfo {
         }
         Ok(self.dimensions.as_ref().is_none_or(|dimensions| {
             dimensions.len() == shape.len()
-                && dimensions.iter().zip(shape).all(|(dimension, found)| match dimension {
-                    Dimension::Fixed(length) => length == found,
-                    Dimension::Symbolic(_) => true,
-                })
+                && dimensions
+                    .iter()
+                    .zip(shape)
+                    .all(|(dimension, found)| match dimension {
+                        Dimension::Fixed(length) => length == found,
+                        Dimension::Symbolic(_) => true,
+                    })
         }))
     }
 
@@ -89,12 +95,19 @@ impl IoInfo {
             (Ok(element_type), Ok(shape)) => (element_type, shape),
             (Err(error), _) | (_, Err(error)) => return error,
         };
-        let reason = if self.element_type.is_some_and(|wanted| wanted != element_type) {
+        let reason = if self
+            .element_type
+            .is_some_and(|wanted| wanted != element_type)
+        {
             String::new()
         } else if let Some(dimensions) = &self.dimensions
             && dimensions.len() != shape.len()
         {
-            format!(": expected rank {}, found rank {}", dimensions.len(), shape.len())
+            format!(
+                ": expected rank {}, found rank {}",
+                dimensions.len(),
+                shape.len()
+            )
         } else if shape.contains(&0) {
             ": an empty batch holds nothing to learn from".to_owned()
         } else {
@@ -137,7 +150,11 @@ pub(crate) enum Empty {
 }
 
 fn list(infos: &[IoInfo]) -> String {
-    infos.iter().map(|info| format!("{:?} {info}", info.name)).collect::<Vec<_>>().join(", ")
+    infos
+        .iter()
+        .map(|info| format!("{:?} {info}", info.name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Checks `inputs` against what the model wants, in its order. `call` says for the error what was being done.
@@ -167,16 +184,24 @@ pub(crate) fn check_inputs(
 
 /// A model means one length wherever it uses a name: compares the named dimensions of input `at` with the inputs before.
 fn check_symbols(call: &str, at: usize, wanted: &[IoInfo], inputs: &[&dyn AsValue]) -> Result<()> {
-    let Some(dimensions) = &wanted[at].dimensions else { return Ok(()) };
+    let Some(dimensions) = &wanted[at].dimensions else {
+        return Ok(());
+    };
     for (dimension, &length) in dimensions.iter().zip(inputs[at].as_value().shape()?) {
-        let Dimension::Symbolic(name) = dimension else { continue };
+        let Dimension::Symbolic(name) = dimension else {
+            continue;
+        };
         if name.is_empty() {
             continue;
         }
         for (info, input) in wanted[..at].iter().zip(inputs) {
-            let Some(earlier) = &info.dimensions else { continue };
+            let Some(earlier) = &info.dimensions else {
+                continue;
+            };
             for (dimension, &other) in earlier.iter().zip(input.as_value().shape()?) {
-                if other != length && matches!(dimension, Dimension::Symbolic(other) if other == name) {
+                if other != length
+                    && matches!(dimension, Dimension::Symbolic(other) if other == name)
+                {
                     return Err(Error::invalid_argument(format!(
                         "{call}: input {:?}: expected {name} = {other}, as input {:?} has, found {length}",
                         wanted[at].name, info.name
@@ -190,7 +215,12 @@ fn check_symbols(call: &str, at: usize, wanted: &[IoInfo], inputs: &[&dyn AsValu
 
 /// Refuses device memory where no execution provider has a device: such a session takes every address for host memory
 /// and reads it (utils.cc, `FinalizeFeedFetchCopyInfo`, copies nothing then).
-pub(crate) fn check_places(call: &str, has_device: bool, wanted: &[IoInfo], inputs: &[&dyn AsValue]) -> Result<()> {
+pub(crate) fn check_places(
+    call: &str,
+    has_device: bool,
+    wanted: &[IoInfo],
+    inputs: &[&dyn AsValue],
+) -> Result<()> {
     if has_device {
         return Ok(());
     }
@@ -219,20 +249,24 @@ pub(crate) fn order_inputs<'a>(
             )));
         }
         if named[..index].iter().any(|(earlier, _)| earlier == name) {
-            return Err(Error::invalid_argument(format!("{call}: input {name:?} is given twice")));
+            return Err(Error::invalid_argument(format!(
+                "{call}: input {name:?} is given twice"
+            )));
         }
     }
     wanted
         .iter()
         .map(|info| {
-            named.iter().find(|(name, _)| *name == info.name).map(|(_, value)| *value).ok_or_else(
-                || {
+            named
+                .iter()
+                .find(|(name, _)| *name == info.name)
+                .map(|(_, value)| *value)
+                .ok_or_else(|| {
                     Error::invalid_argument(format!(
                         "{call}: input {:?}: expected {info}, found none",
                         info.name
                     ))
-                },
-            )
+                })
         })
         .collect()
 }
@@ -246,13 +280,18 @@ mod tests {
         IoInfo {
             name: "images".into(),
             element_type: Some(ElementType::Float32),
-            dimensions: Some(vec![Dimension::Symbolic("batch".into()), Dimension::Fixed(3)]),
+            dimensions: Some(vec![
+                Dimension::Symbolic("batch".into()),
+                Dimension::Fixed(3),
+            ]),
         }
     }
 
     #[track_caller]
     fn refused(input: &dyn AsValue, words: &[&str]) {
-        let error = check_inputs("step", &[images()], &[input], Empty::Refused).unwrap_err().to_string();
+        let error = check_inputs("step", &[images()], &[input], Empty::Refused)
+            .unwrap_err()
+            .to_string();
         for word in words {
             assert!(error.contains(word), "{word:?} is not in {error:?}");
         }
@@ -270,16 +309,33 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        refused(&Tensor::filled([2, 4], 0f32).unwrap(), &["images", "[batch, 3]", "[2, 4]"]);
-        refused(&Tensor::filled([2, 3, 1], 0f32).unwrap(), &["images", "rank 2", "rank 3"]);
-        refused(&Tensor::filled([2, 3], 0i64).unwrap(), &["images", "float32", "int64"]);
-        refused(&Tensor::filled([0, 3], 0f32).unwrap(), &["images", "empty batch"]);
+        refused(
+            &Tensor::filled([2, 4], 0f32).unwrap(),
+            &["images", "[batch, 3]", "[2, 4]"],
+        );
+        refused(
+            &Tensor::filled([2, 3, 1], 0f32).unwrap(),
+            &["images", "rank 2", "rank 3"],
+        );
+        refused(
+            &Tensor::filled([2, 3], 0i64).unwrap(),
+            &["images", "float32", "int64"],
+        );
+        refused(
+            &Tensor::filled([0, 3], 0f32).unwrap(),
+            &["images", "empty batch"],
+        );
     }
 
     #[test]
     fn the_number_is_checked() {
-        let error = check_inputs("step", &[images()], &[], Empty::Refused).unwrap_err().to_string();
-        assert!(error.contains("expected 1 inputs") && error.contains("found 0"), "{error}");
+        let error = check_inputs("step", &[images()], &[], Empty::Refused)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("expected 1 inputs") && error.contains("found 0"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -289,8 +345,15 @@ mod tests {
             element_type: None,
             dimensions: Some(vec![Dimension::Symbolic("batch".into())]),
         };
-        let (rows, one) = (Tensor::filled([2, 3], 0f32).unwrap(), Tensor::filled([1], 0i64).unwrap());
-        let error = check_inputs("step", &[images(), labels], &[&rows, &one], Empty::Refused).unwrap_err();
-        assert!(error.to_string().contains("\"labels\": expected batch = 2"), "{error}");
+        let (rows, one) = (
+            Tensor::filled([2, 3], 0f32).unwrap(),
+            Tensor::filled([1], 0i64).unwrap(),
+        );
+        let error =
+            check_inputs("step", &[images(), labels], &[&rows, &one], Empty::Refused).unwrap_err();
+        assert!(
+            error.to_string().contains("\"labels\": expected batch = 2"),
+            "{error}"
+        );
     }
 }

@@ -70,9 +70,7 @@ impl<'a, T: TensorElement> TensorRef<'a, T> {
     ///
     /// # Errors
     /// Elements that do not lie row-major without gaps; packed 4-bit elements.
-    pub fn from_array<S: Data<Elem = T>, D: Dimension>(
-        array: &'a ArrayBase<S, D>,
-    ) -> Result<Self> {
+    pub fn from_array<S: Data<Elem = T>, D: Dimension>(array: &'a ArrayBase<S, D>) -> Result<Self> {
         ensure_unpacked::<T>()?;
         let data = array
             .as_slice()

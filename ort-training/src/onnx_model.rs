@@ -175,10 +175,14 @@ impl OnnxModel {
             }
         }
         let model = ModelProto::decode(bytes).map_err(|error| {
-            refuse(format!("{} bytes that are none, or a truncated one ({error})", bytes.len()))
+            refuse(format!(
+                "{} bytes that are none, or a truncated one ({error})",
+                bytes.len()
+            ))
         })?;
-        let graph =
-            model.graph.ok_or_else(|| refuse(format!("{} bytes without a graph", bytes.len())))?;
+        let graph = model
+            .graph
+            .ok_or_else(|| refuse(format!("{} bytes without a graph", bytes.len())))?;
         match model.ir_version {
             Some(version) if version >= OLDEST_IR_VERSION => {}
             version => {
@@ -201,8 +205,11 @@ impl OnnxModel {
         if graph.output.is_empty() {
             return Err(refuse("a graph without outputs".into()));
         }
-        let initializers: BTreeSet<&str> =
-            graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let initializers: BTreeSet<&str> = graph
+            .initializer
+            .iter()
+            .map(|tensor| tensor.name.as_str())
+            .collect();
         let inputs = graph
             .input
             .iter()
@@ -217,7 +224,13 @@ impl OnnxModel {
             computed.extend(node.output.into_iter().filter(|name| !name.is_empty()));
             operators.insert(node.op_type);
         }
-        Ok(Self { inputs, outputs, computed, operators, labels })
+        Ok(Self {
+            inputs,
+            outputs,
+            computed,
+            operators,
+            labels,
+        })
     }
 
     pub(crate) fn input(&self, name: &str) -> Option<&IoInfo> {
@@ -256,25 +269,32 @@ pub(crate) fn read_file(path: &Path, role: &str) -> Result<Vec<u8>> {
 }
 
 fn io_info(value: &ValueInfoProto) -> IoInfo {
-    let tensor = value.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
+    let tensor = value
+        .r#type
+        .as_ref()
+        .and_then(|kind| kind.tensor_type.as_ref());
     IoInfo {
         name: value.name.clone(),
         element_type: tensor
             .and_then(|tensor| u32::try_from(tensor.elem_type).ok())
             .filter(|&element| element != 0)
             .map(ElementType::from_raw),
-        dimensions: tensor.and_then(|tensor| tensor.shape.as_ref()).map(|shape| {
-            shape
-                .dim
-                .iter()
-                .map(|dimension| match (dimension.dim_value, &dimension.dim_param) {
-                    (Some(value), _) => usize::try_from(value)
-                        .map_or(Dimension::Symbolic(String::new()), Dimension::Fixed),
-                    (None, Some(name)) => Dimension::Symbolic(name.clone()),
-                    (None, None) => Dimension::Symbolic(String::new()),
-                })
-                .collect()
-        }),
+        dimensions: tensor
+            .and_then(|tensor| tensor.shape.as_ref())
+            .map(|shape| {
+                shape
+                    .dim
+                    .iter()
+                    .map(
+                        |dimension| match (dimension.dim_value, &dimension.dim_param) {
+                            (Some(value), _) => usize::try_from(value)
+                                .map_or(Dimension::Symbolic(String::new()), Dimension::Fixed),
+                            (None, Some(name)) => Dimension::Symbolic(name.clone()),
+                            (None, None) => Dimension::Symbolic(String::new()),
+                        },
+                    )
+                    .collect()
+            }),
     }
 }
 
@@ -288,12 +308,20 @@ mod tests {
 
     fn bytes(ir_version: Option<i64>, graph: Option<GraphProto>) -> Vec<u8> {
         let opset_import = vec![OperatorSetIdProto::default()];
-        ModelProto { ir_version, graph, opset_import }.encode_to_vec()
+        ModelProto {
+            ir_version,
+            graph,
+            opset_import,
+        }
+        .encode_to_vec()
     }
 
     fn graph() -> GraphProto {
         GraphProto {
-            output: vec![ValueInfoProto { name: "y".into(), r#type: None }],
+            output: vec![ValueInfoProto {
+                name: "y".into(),
+                r#type: None,
+            }],
             ..GraphProto::default()
         }
     }
@@ -311,7 +339,10 @@ mod tests {
     #[test]
     fn an_old_model_is_named() {
         let text = error(&bytes(Some(2), Some(graph())));
-        assert!(text.contains("IR version 3") && text.contains("found 2"), "{text}");
+        assert!(
+            text.contains("IR version 3") && text.contains("found 2"),
+            "{text}"
+        );
         assert!(error(&bytes(None, Some(graph()))).contains("found none"));
     }
 

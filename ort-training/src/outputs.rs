@@ -56,12 +56,15 @@ impl Outputs {
     }
 
     fn position(&self, name: &str) -> Result<usize> {
-        self.names.iter().position(|found| found == name).ok_or_else(|| {
-            Error::invalid_argument(format!(
-                "output {name:?}: expected one of {:?}, found no such output",
-                self.names
-            ))
-        })
+        self.names
+            .iter()
+            .position(|found| found == name)
+            .ok_or_else(|| {
+                Error::invalid_argument(format!(
+                    "output {name:?}: expected one of {:?}, found no such output",
+                    self.names
+                ))
+            })
     }
 
     /// The only output.
@@ -95,10 +98,15 @@ impl Outputs {
             ElementType::Float64 => first.scalar::<f64>().map(|loss| loss as f32),
             ElementType::Float16 => first.scalar::<f16>().map(f16::to_f32),
             ElementType::Bfloat16 => first.scalar::<bf16>().map(bf16::to_f32),
-            other => Err(Error::invalid_argument(format!("expected a float scalar, found {other}"))),
+            other => Err(Error::invalid_argument(format!(
+                "expected a float scalar, found {other}"
+            ))),
         };
         loss.map_err(|error| {
-            error.context(format_args!("loss (output {:?})", self.names.first().map_or("", |n| n)))
+            error.context(format_args!(
+                "loss (output {:?})",
+                self.names.first().map_or("", |n| n)
+            ))
         })
     }
 
@@ -134,12 +142,13 @@ impl OutputSlots {
     pub(crate) fn take(mut self, names: &Arc<[String]>, shared: &[bool]) -> Result<Outputs> {
         let mut values = Vec::with_capacity(self.0.len());
         for (index, slot) in self.0.iter_mut().enumerate() {
-            let raw = NonNull::new(std::mem::replace(slot, std::ptr::null_mut())).ok_or_else(|| {
-                Error::invalid_argument(format!(
-                    "output {:?}: ONNX Runtime returned no value",
-                    names.get(index).map_or("", |name| name)
-                ))
-            })?;
+            let raw =
+                NonNull::new(std::mem::replace(slot, std::ptr::null_mut())).ok_or_else(|| {
+                    Error::invalid_argument(format!(
+                        "output {:?}: ONNX Runtime returned no value",
+                        names.get(index).map_or("", |name| name)
+                    ))
+                })?;
             // SAFETY: ONNX Runtime made this value for us, and the slot was emptied.
             let mut value = unsafe { Value::from_runtime(raw) };
             if shared.get(index).copied().unwrap_or(false) {
@@ -147,7 +156,10 @@ impl OutputSlots {
             }
             values.push(value);
         }
-        Ok(Outputs { names: Arc::clone(names), values })
+        Ok(Outputs {
+            names: Arc::clone(names),
+            values,
+        })
     }
 }
 

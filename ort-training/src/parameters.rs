@@ -58,7 +58,10 @@ impl TrainingSession {
     }
 
     fn ensure_float(&self, call: &str, set: ParameterSet) -> Result<()> {
-        match self.parameter_layout(set).find(|slot| slot.element_type != ElementType::Float32) {
+        match self
+            .parameter_layout(set)
+            .find(|slot| slot.element_type != ElementType::Float32)
+        {
             Some(slot) => Err(Error::invalid_argument(format!(
                 "{call}: expected float32 parameters, the only type that ONNX Runtime's buffers hold, found {:?} of {}",
                 slot.name, slot.element_type
@@ -179,7 +182,9 @@ impl TrainingSession {
         }
         for (index, name) in outputs.iter().enumerate() {
             if outputs[..index].contains(name) {
-                return Err(Error::invalid_argument(format!("output {name:?} is given twice")));
+                return Err(Error::invalid_argument(format!(
+                    "output {name:?} is given twice"
+                )));
             }
             if !model.computed.contains(*name) {
                 let inner: Vec<&str> = model
@@ -196,8 +201,10 @@ impl TrainingSession {
                 )));
             }
         }
-        let names: Vec<CString> =
-            outputs.iter().map(|name| c_string("output name", name)).collect::<Result<_>>()?;
+        let names: Vec<CString> = outputs
+            .iter()
+            .map(|name| c_string("output name", name))
+            .collect::<Result<_>>()?;
         let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
         let write = |target: &Path| {
             let target = c_path(target)?;
@@ -226,4 +233,7 @@ impl TrainingSession {
 }
 
 // Buffers hold float32 elements by the contract of the C API.
-const _: () = assert!(matches!(<f32 as TensorElement>::ELEMENT_TYPE, ElementType::Float32));
+const _: () = assert!(matches!(
+    <f32 as TensorElement>::ELEMENT_TYPE,
+    ElementType::Float32
+));

@@ -44,7 +44,10 @@ impl RunOptions {
         // SAFETY: `raw` receives an object that is ours.
         unsafe { call!(ort.CreateRunOptions(&mut raw))? };
         let raw = NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateRunOptions"))?;
-        Ok(Self { raw, terminated: AtomicBool::new(false) })
+        Ok(Self {
+            raw,
+            terminated: AtomicBool::new(false),
+        })
     }
 
     /// Sets the tag that the run's log lines carry (wraps `OrtApi::RunOptionsSetRunTag`).

@@ -48,7 +48,11 @@ impl SessionOptions {
         // SAFETY: `raw` receives an object that is ours.
         unsafe { call!(ort.CreateSessionOptions(&mut raw))? };
         let raw = NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateSessionOptions"))?;
-        Ok(Self { raw, has_device: false, uses_environment_allocators: false })
+        Ok(Self {
+            raw,
+            has_device: false,
+            uses_environment_allocators: false,
+        })
     }
 
     /// A copy (wraps `OrtApi::CloneSessionOptions`).
@@ -217,7 +221,9 @@ impl SessionOptions {
     pub fn with_free_dimension(self, name: &str, length: usize) -> Result<Self> {
         let name = c_string("dimension name", name)?;
         let length = i64::try_from(length).map_err(|_| {
-            Error::invalid_argument(format!("dimension: expected a 63-bit length, found {length}"))
+            Error::invalid_argument(format!(
+                "dimension: expected a 63-bit length, found {length}"
+            ))
         })?;
         // SAFETY: the options are alive; the name is copied.
         unsafe {
@@ -295,7 +301,10 @@ impl SessionOptions {
 
 fn thread_count(threads: usize) -> Result<i32> {
     i32::try_from(threads).map_err(|_| {
-        Error::invalid_argument(format!("threads: expected at most {}, found {threads}", i32::MAX))
+        Error::invalid_argument(format!(
+            "threads: expected at most {}, found {threads}",
+            i32::MAX
+        ))
     })
 }
 
@@ -325,7 +334,9 @@ pub fn available_providers() -> Result<Vec<String>> {
         call!(ort.GetAvailableProviders(&mut names, &mut count))?;
         let providers = (0..usize::try_from(count).unwrap_or(0))
             .map(|index| {
-                std::ffi::CStr::from_ptr(*names.add(index)).to_string_lossy().into_owned()
+                std::ffi::CStr::from_ptr(*names.add(index))
+                    .to_string_lossy()
+                    .into_owned()
             })
             .collect();
         let release = entry!(ort.ReleaseAvailableProviders)?;

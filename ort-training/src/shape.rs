@@ -16,7 +16,9 @@ pub(crate) fn element_count(shape: &[usize]) -> Result<usize> {
         if i64::try_from(dimension).is_err() {
             return Err(overflow(shape));
         }
-        count = count.checked_mul(dimension).ok_or_else(|| overflow(shape))?;
+        count = count
+            .checked_mul(dimension)
+            .ok_or_else(|| overflow(shape))?;
     }
     if count > isize::MAX as usize {
         return Err(overflow(shape));
@@ -65,7 +67,12 @@ mod tests {
 
     #[test]
     fn overflows_are_errors() {
-        for shape in [&[usize::MAX, 2][..], &[1 << 32, 1 << 32], &[usize::MAX], &[1 << 62, 2]] {
+        for shape in [
+            &[usize::MAX, 2][..],
+            &[1 << 32, 1 << 32],
+            &[usize::MAX],
+            &[1 << 62, 2],
+        ] {
             let error = element_count(shape).unwrap_err();
             assert!(error.to_string().contains("overflows"), "{error}");
         }

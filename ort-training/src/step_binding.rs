@@ -94,12 +94,7 @@ pub struct StepBinding<'a> {
 unsafe impl Send for StepBinding<'_> {}
 
 impl<'a> StepBinding<'a> {
-    fn new(
-        session: u64,
-        step: Step,
-        io: &StepIo,
-        inputs: Vec<BoundInput<'a>>,
-    ) -> Result<Self> {
+    fn new(session: u64, step: Step, io: &StepIo, inputs: Vec<BoundInput<'a>>) -> Result<Self> {
         let inputs: Vec<Value> = inputs.into_iter().map(|input| input.0).collect();
         let views: Vec<&dyn AsValue> = inputs.iter().map(|value| value as &dyn AsValue).collect();
         check_inputs(step.call(), &io.inputs, &views, Empty::Refused)?;
@@ -110,7 +105,10 @@ impl<'a> StepBinding<'a> {
                 io.output_names[index]
             )));
         }
-        let input_pointers = inputs.iter().map(|value| value.as_ptr().cast_const()).collect();
+        let input_pointers = inputs
+            .iter()
+            .map(|value| value.as_ptr().cast_const())
+            .collect();
         Ok(Self {
             session,
             step,
@@ -132,9 +130,9 @@ impl<'a> StepBinding<'a> {
     pub fn input_mut<T: TensorElement>(&mut self, index: usize) -> Result<&mut [T]> {
         let count = self.inputs.len();
         match self.inputs.get_mut(index) {
-            Some(value) => {
-                value.data_mut().with_context(|| format!("bound input {index}"))
-            }
+            Some(value) => value
+                .data_mut()
+                .with_context(|| format!("bound input {index}")),
             None => Err(Error::invalid_argument(format!(
                 "bound input {index}: expected an index below {count}"
             ))),
@@ -154,7 +152,9 @@ impl<'a> StepBinding<'a> {
                 step.call()
             )));
         }
-        check_labels(step.call(), &io.labels, &io.inputs, |index| &self.inputs[index])
+        check_labels(step.call(), &io.labels, &io.inputs, |index| {
+            &self.inputs[index]
+        })
     }
 
     /// Takes the outputs that ONNX Runtime allocated in the first run.
@@ -162,7 +162,12 @@ impl<'a> StepBinding<'a> {
         if self.outputs.values.len() == self.output_pointers.len() {
             return Ok(());
         }
-        for (index, slot) in self.output_pointers.iter().enumerate().skip(self.outputs.values.len()) {
+        for (index, slot) in self
+            .output_pointers
+            .iter()
+            .enumerate()
+            .skip(self.outputs.values.len())
+        {
             let raw = NonNull::new(*slot).ok_or_else(|| {
                 Error::invalid_argument(format!(
                     "output {:?}: ONNX Runtime returned no value",
@@ -170,7 +175,9 @@ impl<'a> StepBinding<'a> {
                 ))
             })?;
             // SAFETY: ONNX Runtime made this value for us in this call; the pointer is kept for passing it again only.
-            self.outputs.values.push(unsafe { Value::from_runtime(raw) });
+            self.outputs
+                .values
+                .push(unsafe { Value::from_runtime(raw) });
         }
         Ok(())
     }

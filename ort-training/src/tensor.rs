@@ -35,7 +35,11 @@ unsafe impl<T: Sync> Sync for Parts<T> {}
 impl<T> Parts<T> {
     fn new(data: Vec<T>) -> Self {
         let mut data = ManuallyDrop::new(data);
-        Self { data: data.as_mut_ptr(), len: data.len(), capacity: data.capacity() }
+        Self {
+            data: data.as_mut_ptr(),
+            len: data.len(),
+            capacity: data.capacity(),
+        }
     }
 
     fn into_vec(self) -> Vec<T> {
@@ -84,10 +88,12 @@ impl<T: TensorElement> Tensor<T> {
         let parts = Parts::new(data);
         let pointer = parts.data;
         // SAFETY: the parts own the elements, go with the value, and touch them only when they are put together again.
-        let value = unsafe {
-            Value::from_parts(shape, pointer, Some(Box::new(parts)), Access::Owned)
-        }?;
-        Ok(Self { value, elements: PhantomData })
+        let value =
+            unsafe { Value::from_parts(shape, pointer, Some(Box::new(parts)), Access::Owned) }?;
+        Ok(Self {
+            value,
+            elements: PhantomData,
+        })
     }
 
     /// Copies the elements.
@@ -104,7 +110,10 @@ impl<T: TensorElement> Tensor<T> {
     /// The shape overflows.
     pub fn filled(shape: impl AsRef<[usize]>, element: T) -> Result<Self> {
         let count = shape::element_count(shape.as_ref())?;
-        if count.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
+        if count
+            .checked_mul(size_of::<T>())
+            .is_none_or(|bytes| bytes > isize::MAX as usize)
+        {
             return Err(Error::invalid_argument(format!(
                 "tensor of shape {}: larger than memory",
                 Dimensions(shape.as_ref())
@@ -124,7 +133,10 @@ impl<T: TensorElement> Tensor<T> {
     pub(crate) fn from_value(value: Value) -> Result<Self> {
         // Checks type, place and contents.
         value.data::<T>()?;
-        Ok(Self { value, elements: PhantomData })
+        Ok(Self {
+            value,
+            elements: PhantomData,
+        })
     }
 
     /// The dimensions, outermost first; empty for a scalar.
@@ -136,7 +148,9 @@ impl<T: TensorElement> Tensor<T> {
     /// The elements in row-major order.
     #[must_use]
     pub fn data(&self) -> &[T] {
-        self.value.data().unwrap_or_else(|error| unreachable!("checked when it was made: {error}"))
+        self.value
+            .data()
+            .unwrap_or_else(|error| unreachable!("checked when it was made: {error}"))
     }
 
     /// The elements in row-major order, for writing.
@@ -152,7 +166,11 @@ impl<T: TensorElement> Tensor<T> {
         if self.value.access() == Access::Runtime {
             return self.data().to_vec();
         }
-        match self.value.take_backing().map(|backing| backing.downcast::<Parts<T>>()) {
+        match self
+            .value
+            .take_backing()
+            .map(|backing| backing.downcast::<Parts<T>>())
+        {
             Some(Ok(parts)) => parts.into_vec(),
             _ => unreachable!("an owned tensor holds the parts of its vector"),
         }
@@ -171,7 +189,12 @@ impl<T: TensorElement> Tensor<T> {
 
 impl<T: TensorElement> fmt::Debug for Tensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({} {})", T::ELEMENT_TYPE, Dimensions(self.shape()))
+        write!(
+            f,
+            "Tensor({} {})",
+            T::ELEMENT_TYPE,
+            Dimensions(self.shape())
+        )
     }
 }
 
@@ -193,7 +216,10 @@ impl<'a, T: TensorElement> TensorRef<'a, T> {
         // outputs, and a lent value cannot become one.
         let value =
             unsafe { Value::from_parts(shape, data.as_ptr().cast_mut(), None, Access::Lent) }?;
-        Ok(Self { value, elements: PhantomData })
+        Ok(Self {
+            value,
+            elements: PhantomData,
+        })
     }
 
     /// The dimensions, outermost first; empty for a scalar.
@@ -205,13 +231,14 @@ impl<'a, T: TensorElement> TensorRef<'a, T> {
     /// The elements in row-major order.
     #[must_use]
     pub fn data(&self) -> &[T] {
-        self.value.data().unwrap_or_else(|error| unreachable!("checked when it was made: {error}"))
+        self.value
+            .data()
+            .unwrap_or_else(|error| unreachable!("checked when it was made: {error}"))
     }
 
     pub(crate) fn value(&self) -> &Value {
         &self.value
     }
-
 
     pub(crate) fn into_raw_value(self) -> Value {
         self.value
@@ -220,7 +247,12 @@ impl<'a, T: TensorElement> TensorRef<'a, T> {
 
 impl<T: TensorElement> fmt::Debug for TensorRef<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TensorRef({} {})", T::ELEMENT_TYPE, Dimensions(self.shape()))
+        write!(
+            f,
+            "TensorRef({} {})",
+            T::ELEMENT_TYPE,
+            Dimensions(self.shape())
+        )
     }
 }
 

@@ -76,7 +76,9 @@ pub(crate) fn allocated_string(
     // SAFETY: `fill` succeeded, so the pointer is a string allocated with `allocator`, now ours.
     let text = unsafe { Allocated::new(text, allocator) };
     if text.pointer.is_null() {
-        return Err(Error::invalid_argument(format!("{what}: ONNX Runtime returned no string")));
+        return Err(Error::invalid_argument(format!(
+            "{what}: ONNX Runtime returned no string"
+        )));
     }
     // SAFETY: a terminated string that lives until `text` is dropped.
     let bytes = unsafe { CStr::from_ptr(text.pointer) };

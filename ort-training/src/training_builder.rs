@@ -71,7 +71,10 @@ impl TrainingSessionBuilder {
         let missing = |what: &str, path: &Path| {
             Error::new(
                 ErrorCode::NoSuchFile,
-                format!("training artifacts: expected {what} {}, found no such file", path.display()),
+                format!(
+                    "training artifacts: expected {what} {}, found no such file",
+                    path.display()
+                ),
             )
         };
         let training = folder.join("training_model.onnx");
@@ -155,8 +158,13 @@ impl TrainingSessionBuilder {
                 "training session: expected {what}, found none; give one with `{how}` or `artifacts`"
             ))
         };
-        let training = self.training.ok_or_else(|| absent("a training model", "training_model"))?;
-        let mut checkpoint = match self.checkpoint.ok_or_else(|| absent("a checkpoint", "checkpoint"))? {
+        let training = self
+            .training
+            .ok_or_else(|| absent("a training model", "training_model"))?;
+        let mut checkpoint = match self
+            .checkpoint
+            .ok_or_else(|| absent("a checkpoint", "checkpoint"))?
+        {
             CheckpointSource::Loaded(checkpoint) => *checkpoint,
             CheckpointSource::File(path) => Checkpoint::load(path)?,
         };
@@ -181,8 +189,7 @@ impl TrainingSessionBuilder {
             Some(source) => {
                 let role = "evaluation model";
                 let model = OnnxModel::read(source, role)?;
-                let inputs =
-                    eval_inputs(&source.subject(role), &model, &roles, &checkpoint)?;
+                let inputs = eval_inputs(&source.subject(role), &model, &roles, &checkpoint)?;
                 Some((inputs, model))
             }
             None => None,
@@ -191,7 +198,11 @@ impl TrainingSessionBuilder {
             Some(source) => {
                 let role = "optimizer model";
                 let model = OnnxModel::read(source, role)?;
-                Some(optimizer_moments(&source.subject(role), &model, &checkpoint)?)
+                Some(optimizer_moments(
+                    &source.subject(role),
+                    &model,
+                    &checkpoint,
+                )?)
             }
             None => None,
         };
@@ -315,6 +326,7 @@ fn mixed(role: &str, expected: &str, found: &str) -> Error {
 
 impl std::fmt::Debug for TrainingSessionBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TrainingSessionBuilder").finish_non_exhaustive()
+        f.debug_struct("TrainingSessionBuilder")
+            .finish_non_exhaustive()
     }
 }

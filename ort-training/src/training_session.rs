@@ -11,8 +11,8 @@ use ort_training_sys as sys;
 
 use crate::api::{call, release};
 use crate::artifact_check::ParameterSlot;
-use crate::class_labels::{LabelRange, check_labels};
 use crate::checkpoint::{Checkpoint, CheckpointMut, OptimizerState};
+use crate::class_labels::{LabelRange, check_labels};
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
 use crate::model_io::{Empty, IoInfo, check_inputs, check_places, order_inputs};
@@ -37,7 +37,11 @@ impl SessionHandle {
         buffers: Vec<Vec<u8>>,
         has_device: bool,
     ) -> Self {
-        Self { raw, _buffers: buffers, has_device }
+        Self {
+            raw,
+            _buffers: buffers,
+            has_device,
+        }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::OrtTrainingSession {
@@ -87,9 +91,7 @@ fn listed(
         .map(|index| {
             allocated_string(what, |allocator, out| {
                 // SAFETY: the session is alive and the index below the count.
-                unsafe {
-                    crate::api::check(name_function(session.as_ptr(), index, allocator, out))
-                }
+                unsafe { crate::api::check(name_function(session.as_ptr(), index, allocator, out)) }
             })
         })
         .collect()
@@ -100,11 +102,15 @@ fn matched(what: &str, names: &[String], parsed: &[IoInfo]) -> Result<Vec<IoInfo
     names
         .iter()
         .map(|name| {
-            parsed.iter().find(|info| info.name == *name).cloned().ok_or_else(|| {
-                Error::invalid_argument(format!(
-                    "{what}: ONNX Runtime names {name:?}, which the model's bytes do not have"
-                ))
-            })
+            parsed
+                .iter()
+                .find(|info| info.name == *name)
+                .cloned()
+                .ok_or_else(|| {
+                    Error::invalid_argument(format!(
+                        "{what}: ONNX Runtime names {name:?}, which the model's bytes do not have"
+                    ))
+                })
         })
         .collect()
 }
@@ -134,7 +140,14 @@ impl StepIo {
                 )?,
             )
         };
-        Self::new("training model", model, &input_names, output_names, &inputs, &outputs)
+        Self::new(
+            "training model",
+            model,
+            &input_names,
+            output_names,
+            &inputs,
+            &outputs,
+        )
     }
 
     pub(crate) fn evaluation(
@@ -160,7 +173,14 @@ impl StepIo {
                 )?,
             )
         };
-        Self::new("evaluation model", model, &input_names, output_names, &inputs, &model.outputs)
+        Self::new(
+            "evaluation model",
+            model,
+            &input_names,
+            output_names,
+            &inputs,
+            &model.outputs,
+        )
     }
 
     fn new(
@@ -173,9 +193,18 @@ impl StepIo {
     ) -> Result<Self> {
         let inputs = matched(what, input_names, inputs)?;
         let outputs = matched(what, &output_names, outputs)?;
-        let shared = output_names.iter().map(|name| model.input(name).is_some()).collect();
+        let shared = output_names
+            .iter()
+            .map(|name| model.input(name).is_some())
+            .collect();
         let labels = model.labels.clone();
-        Ok(Self { inputs, outputs, output_names: output_names.into(), shared, labels })
+        Ok(Self {
+            inputs,
+            outputs,
+            output_names: output_names.into(),
+            shared,
+            labels,
+        })
     }
 }
 
@@ -330,9 +359,18 @@ impl TrainingSession {
         RunOptions::ensure_running(run_options, CALL)?;
         check_inputs(CALL, &self.training.inputs, inputs, Empty::Refused)?;
         check_places(CALL, self.handle.has_device, &self.training.inputs, inputs)?;
-        check_labels(CALL, &self.training.labels, &self.training.inputs, |index| inputs[index])?;
+        check_labels(
+            CALL,
+            &self.training.labels,
+            &self.training.inputs,
+            |index| inputs[index],
+        )?;
         self.input_pointers.clear();
-        self.input_pointers.extend(inputs.iter().map(|input| input.as_value().as_ptr().cast_const()));
+        self.input_pointers.extend(
+            inputs
+                .iter()
+                .map(|input| input.as_value().as_ptr().cast_const()),
+        );
         let mut outputs = OutputSlots::new(self.training.outputs.len());
         // SAFETY: session, state and inputs are alive; both lists have the lengths that are passed. ONNX Runtime drops its
         // references to the inputs before it returns (onnxruntime_training_c_api.cc, `feeds`).
@@ -393,8 +431,10 @@ impl TrainingSession {
         check_inputs(CALL, &io.inputs, inputs, Empty::Refused)?;
         check_places(CALL, self.handle.has_device, &io.inputs, inputs)?;
         check_labels(CALL, &io.labels, &io.inputs, |index| inputs[index])?;
-        let pointers: Vec<*const sys::OrtValue> =
-            inputs.iter().map(|input| input.as_value().as_ptr().cast_const()).collect();
+        let pointers: Vec<*const sys::OrtValue> = inputs
+            .iter()
+            .map(|input| input.as_value().as_ptr().cast_const())
+            .collect();
         let mut outputs = OutputSlots::new(io.outputs.len());
         // SAFETY: as in `train_step`; the parameters are read only (module.cc, `EvalStep`).
         unsafe {
@@ -449,9 +489,7 @@ impl TrainingSession {
         self.ensure_optimizer(CALL)?;
         let run_options = RunOptions::pointer(run_options);
         // SAFETY: session, state and options are alive.
-        unsafe {
-            call!(training.OptimizerStep(self.handle.as_ptr(), run_options)).context(CALL)
-        }
+        unsafe { call!(training.OptimizerStep(self.handle.as_ptr(), run_options)).context(CALL) }
     }
 
     /// Lets the next training step start from zero gradients instead of adding to the accumulated ones
@@ -564,7 +602,11 @@ impl TrainingSession {
     /// freed when the checkpoint is dropped or given to another session.
     #[must_use]
     pub fn into_checkpoint(self) -> Checkpoint {
-        let Self { handle, mut checkpoint, .. } = self;
+        let Self {
+            handle,
+            mut checkpoint,
+            ..
+        } = self;
         checkpoint.retire(handle);
         checkpoint
     }

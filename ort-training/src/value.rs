@@ -56,7 +56,12 @@ impl Value {
     /// # Safety
     /// `raw` is an `OrtValue` that nobody else releases, and nothing else writes its memory.
     pub(crate) unsafe fn from_runtime(raw: NonNull<sys::OrtValue>) -> Self {
-        Self { raw, info: OnceLock::new(), backing: None, access: Access::Runtime }
+        Self {
+            raw,
+            info: OnceLock::new(),
+            backing: None,
+            access: Access::Runtime,
+        }
     }
 
     /// Wraps host memory without copying it.
@@ -73,7 +78,12 @@ impl Value {
         let host = memory_info::MemoryInfo::shared_host()?.as_ptr();
         // SAFETY: by the contract of this function; the memory info is alive for the process.
         let (raw, info) = unsafe { wrap(host, shape, data, true) }?;
-        Ok(Self { raw, info, backing, access })
+        Ok(Self {
+            raw,
+            info,
+            backing,
+            access,
+        })
     }
 
     /// Wraps device memory without copying it.
@@ -87,7 +97,12 @@ impl Value {
     ) -> Result<Self> {
         // SAFETY: by the contract of this function.
         let (raw, info) = unsafe { wrap(memory.as_ptr(), shape, data, false) }?;
-        Ok(Self { raw, info, backing: None, access: Access::Lent })
+        Ok(Self {
+            raw,
+            info,
+            backing: None,
+            access: Access::Lent,
+        })
     }
 
     /// A tensor in host memory that ONNX Runtime allocates; its contents are not set.
@@ -309,14 +324,16 @@ impl Value {
             let strings = self.strings()?;
             return Ok(StringTensor::new(&info.shape, &strings)?.into_value());
         }
-        let bytes = info.element_type.byte_count(info.count).filter(|_| info.is_host).ok_or_else(
-            || {
+        let bytes = info
+            .element_type
+            .byte_count(info.count)
+            .filter(|_| info.is_host)
+            .ok_or_else(|| {
                 Error::invalid_argument(format!(
                     "copy: expected a host tensor of a known type, found {}",
                     info.element_type
                 ))
-            },
-        )?;
+            })?;
         let copy = Self::allocate(info.element_type, &info.shape)?;
         if bytes > 0 {
             let (mut from, mut to) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -361,8 +378,8 @@ unsafe fn wrap<T: TensorElement>(
             &mut raw,
         ))?;
     }
-    let raw = NonNull::new(raw)
-        .ok_or_else(|| crate::api::missing("CreateTensorWithDataAsOrtValue"))?;
+    let raw =
+        NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateTensorWithDataAsOrtValue"))?;
     let info = OnceLock::new();
     let _ = info.set(TensorInfo {
         element_type: T::ELEMENT_TYPE,
@@ -396,7 +413,12 @@ unsafe fn read_info(value: *const sys::OrtValue) -> Result<TensorInfo> {
     let count = shape::element_count(&shape)?;
     // SAFETY: a live tensor.
     let is_host = unsafe { memory_info::is_host(value) }?;
-    Ok(TensorInfo { element_type, shape: shape.into(), count, is_host })
+    Ok(TensorInfo {
+        element_type,
+        shape: shape.into(),
+        count,
+        is_host,
+    })
 }
 
 /// An `OrtTensorTypeAndShapeInfo` that is ours.
@@ -454,7 +476,12 @@ impl Drop for Value {
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.info() {
-            Ok(info) => write!(f, "Value({} {})", info.element_type, Dimensions(&info.shape)),
+            Ok(info) => write!(
+                f,
+                "Value({} {})",
+                info.element_type,
+                Dimensions(&info.shape)
+            ),
             Err(_) => f.write_str("Value(not a tensor)"),
         }
     }
