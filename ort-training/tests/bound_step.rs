@@ -39,7 +39,11 @@ fn allocations(work: impl FnOnce()) -> usize {
 }
 
 fn plain_step(session: &mut TrainingSession, images: &Tensor<f32>, labels: &Tensor<i64>) -> u32 {
-    let loss = session.train_step(&[images, labels]).unwrap().loss().unwrap();
+    let loss = session
+        .train_step(&[images, labels])
+        .unwrap()
+        .loss()
+        .unwrap();
     session.optimizer_step().unwrap();
     session.lazy_reset_grad().unwrap();
     loss.to_bits()
@@ -47,7 +51,9 @@ fn plain_step(session: &mut TrainingSession, images: &Tensor<f32>, labels: &Tens
 
 fn bind(session: &TrainingSession) -> StepBinding<'static> {
     let (images, labels) = digits_batch(8, 0);
-    session.bind_train_step(vec![images.into(), labels.into()]).unwrap()
+    session
+        .bind_train_step(vec![images.into(), labels.into()])
+        .unwrap()
 }
 
 fn bound_step(session: &mut TrainingSession, binding: &mut StepBinding) -> u32 {
@@ -64,8 +70,14 @@ fn the_same_losses_as_the_plain_step() {
     let mut binding = bind(&bound);
     for step in 0..20 {
         let (images, labels) = digits_batch(8, step);
-        binding.input_mut::<f32>(0).unwrap().copy_from_slice(images.data());
-        binding.input_mut::<i64>(1).unwrap().copy_from_slice(labels.data());
+        binding
+            .input_mut::<f32>(0)
+            .unwrap()
+            .copy_from_slice(images.data());
+        binding
+            .input_mut::<i64>(1)
+            .unwrap()
+            .copy_from_slice(labels.data());
         assert_eq!(
             bound_step(&mut bound, &mut binding),
             plain_step(&mut plain, &images, &labels),
@@ -77,7 +89,10 @@ fn the_same_losses_as_the_plain_step() {
 #[test]
 fn nothing_is_allocated_in_the_steady_state() {
     let mut session = session("digits");
-    assert!(allocations(|| drop(vec![0u8; 10])) > 0, "the counter counts");
+    assert!(
+        allocations(|| drop(vec![0u8; 10])) > 0,
+        "the counter counts"
+    );
     let mut binding = bind(&session);
     bound_step(&mut session, &mut binding);
     let count = allocations(|| {
@@ -105,7 +120,10 @@ fn outputs_are_written_in_place() {
 fn what_does_not_fit_is_refused() {
     let (mut first, mut second) = (session("digits"), session("digits"));
     let (images, _) = digits_batch(8, 0);
-    refused(first.bind_train_step(vec![images.into()]), &["2 inputs", "found 1"]);
+    refused(
+        first.bind_train_step(vec![images.into()]),
+        &["2 inputs", "found 1"],
+    );
     let mut binding = bind(&first);
     refused(binding.input_mut::<f64>(0), &["float64", "float32"]);
     refused(binding.input_mut::<f32>(2), &["bound input 2"]);
