@@ -79,7 +79,8 @@ fn example_options(plan: example::model::Plan, out: &Path) -> example::options::
     // The default folder is relative to the package that the example belongs to.
     example::options::Options {
         plan,
-        artifacts: Case::digits("digits").artifacts,
+        model: Case::digits("digits").artifacts.join("forward.onnx"),
+        artifacts: None,
         out: out.to_owned(),
     }
 }

@@ -1,13 +1,14 @@
 //! Trains a classifier of handwritten digits, from start to a model that is ready for inference:
 //!
 //! 1. reads 1,797 images and holds a fifth of them out;
-//! 2. trains from the artifacts in `fixtures/digits` with a linear schedule, evaluating after each epoch;
-//! 3. half way, saves a checkpoint, stops, and resumes from it, and at the end shows that the losses are, bit for bit,
+//! 2. makes training artifacts from a plain ONNX model: loss, gradients, optimizer, checkpoint;
+//! 3. trains with a linear schedule, evaluating after each epoch;
+//! 4. half way, saves a checkpoint, stops, and resumes from it, and at the end shows that the losses are, bit for bit,
 //!    those of a run that never stopped;
-//! 4. exports the model, loads it for inference and compares what it says with the training session's evaluation;
-//! 5. draws the loss curve.
+//! 5. exports the model, loads it for inference and compares what it says with the training session's evaluation;
+//! 6. draws the loss curve.
 //!
-//! `cargo run --release --example digits -- --help` lists the options.
+//! `cargo run --release --features artifacts --example digits -- --help` lists the options.
 
 #[path = "digits/curve.rs"]
 pub mod curve;
@@ -21,10 +22,12 @@ pub mod options;
 pub mod random;
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use ort_training::artifacts::{ArtifactsBuilder, Loss, Optimizer};
 use ort_training::{Checkpoint, Environment, InferenceSession, SessionOptions, TensorRef};
 
 use data::{Digits, PIXELS};
@@ -51,6 +54,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// Makes what training starts from out of a plain model.
+fn make_artifacts(model: &Path, folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let artifacts = ArtifactsBuilder::from_path(model)
+        .loss(Loss::cross_entropy())
+        .optimizer(Optimizer::adamw())
+        .extra_outputs(["logits"])
+        .build()?;
+    artifacts.write_to(folder)?;
+    println!(
+        "training artifacts made from {} in {}",
+        model.display(),
+        folder.display()
+    );
+    Ok(folder.to_owned())
+}
+
 /// The whole run; returns how the final model does on the held-out images.
 pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     let started = Instant::now();
@@ -67,12 +86,16 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
         (training.count() - 1) % plan.batch_size + 1
     );
 
+    let artifacts = match &options.artifacts {
+        Some(folder) => folder.clone(),
+        None => make_artifacts(&options.model, &options.out.join("artifacts"))?,
+    };
     let env = Environment::builder("digits").build()?;
     let mut record = Record::new(&plan, training.count());
 
     // The first half, up to a checkpoint; dropping the session is what stopping the program would be.
     let checkpoint = options.out.join("half-way.ckpt");
-    let mut model = Model::start(&env, &options.artifacts, plan.seed)?;
+    let mut model = Model::start(&env, &artifacts, plan.seed)?;
     record.train(&mut model, &plan, &training, &held_out, (0, half))?;
     model.save(&checkpoint, half)?;
     let (before, _) = model.evaluate(&held_out)?;
@@ -84,7 +107,7 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
             .int_property("epochs")?
             .ok_or("the checkpoint has no property `epochs`")?,
     )?;
-    let mut model = Model::open(&env, &options.artifacts, state)?;
+    let mut model = Model::open(&env, &artifacts, state)?;
     let (after, _) = model.evaluate(&held_out)?;
     if before != after {
         return Err(format!(
@@ -104,7 +127,7 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     record.bar.finish_and_clear();
 
     let mut unbroken = Vec::new();
-    let mut again = Model::start(&env, &options.artifacts, plan.seed)?;
+    let mut again = Model::start(&env, &artifacts, plan.seed)?;
     again.train(
         &plan,
         &training,

@@ -16,9 +16,10 @@ OPTIONS:
     --batch-size N     images in a step; the last batch of an epoch holds the rest (default 32)
     --learning-rate R  the highest one: it rises over the first epoch and falls to nothing at the end (default 0.03)
     --seed N           decides the split, the starting weights and the order of images (default 1)
-    --artifacts DIR    training_model.onnx, eval_model.onnx, optimizer_model.onnx and checkpoint
-                       (default: those beside this example)
-    --out DIR          where checkpoints, the exported model and the loss curve go (default target/digits)
+    --model FILE       the ONNX model to train, images to logits (default: the one beside this example)
+    --artifacts DIR    training artifacts made before (training_model.onnx, eval_model.onnx, optimizer_model.onnx and
+                       checkpoint); without, they are made from the model, into `artifacts` in the --out folder
+    --out DIR          where artifacts, checkpoints, the exported model and the loss curve go (default target/digits)
     --help             this text
 ";
 
@@ -26,7 +27,8 @@ OPTIONS:
 #[derive(Clone, Debug)]
 pub struct Options {
     pub plan: Plan,
-    pub artifacts: PathBuf,
+    pub model: PathBuf,
+    pub artifacts: Option<PathBuf>,
     pub out: PathBuf,
 }
 
@@ -34,7 +36,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             plan: Plan::default(),
-            artifacts: concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/digits").into(),
+            model: concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/digits/forward.onnx").into(),
+            artifacts: None,
             out: "target/digits".into(),
         }
     }
@@ -51,7 +54,8 @@ impl Options {
                 Long("batch-size") => options.plan.batch_size = arguments.value()?.parse()?,
                 Long("learning-rate") => options.plan.learning_rate = arguments.value()?.parse()?,
                 Long("seed") => options.plan.seed = arguments.value()?.parse()?,
-                Long("artifacts") => options.artifacts = arguments.value()?.into(),
+                Long("model") => options.model = arguments.value()?.into(),
+                Long("artifacts") => options.artifacts = Some(arguments.value()?.into()),
                 Long("out") => options.out = arguments.value()?.into(),
                 Long("help") | Short('h') => {
                     print!("{HELP}");
