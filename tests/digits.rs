@@ -107,7 +107,7 @@ fn digits_example() {
     }
 }
 
-/// Any batch size works, among them one that leaves a single image over and one larger than the data.
+/// Artifacts that were made before do as well, and any batch size works, among them one that leaves a single image over and one larger than the data.
 #[test]
 fn digits_batch_sizes() {
     for batch_size in [1437, 5000] {
@@ -117,7 +117,10 @@ fn digits_batch_sizes() {
             batch_size,
             ..Default::default()
         };
-        let options = example_options(plan, out.path());
+        let options = example::options::Options {
+            artifacts: Some(Case::digits("digits").artifacts),
+            ..example_options(plan, out.path())
+        };
         example::run(&options).unwrap();
     }
 }
