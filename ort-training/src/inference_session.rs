@@ -201,7 +201,7 @@ impl InferenceSession {
             ))
             .context(CALL)?;
         }
-        outputs.take(&self.names, &self.shared)
+        outputs.take(&self.names, &self.shared, false)
     }
 }
 

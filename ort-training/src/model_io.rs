@@ -67,26 +67,25 @@ impl IoInfo {
 
     /// Whether `value` fits. The fast path formats nothing and allocates nothing.
     fn accepts(&self, value: &Value, empty: Empty) -> Result<bool> {
+        let found = value.info()?;
         if self
             .element_type
-            .is_some_and(|wanted| Ok(wanted) != value.element_type().map_err(drop))
+            .is_some_and(|wanted| wanted != found.element_type)
+            || (empty == Empty::Refused && found.count == 0)
         {
             return Ok(false);
         }
-        let shape = value.shape()?;
-        if empty == Empty::Refused && value.element_count()? == 0 {
-            return Ok(false);
-        }
-        Ok(self.dimensions.as_ref().is_none_or(|dimensions| {
-            dimensions.len() == shape.len()
-                && dimensions
-                    .iter()
-                    .zip(shape)
-                    .all(|(dimension, found)| match dimension {
-                        Dimension::Fixed(length) => length == found,
-                        Dimension::Symbolic(_) => true,
-                    })
-        }))
+        let Some(dimensions) = &self.dimensions else {
+            return Ok(true);
+        };
+        Ok(dimensions.len() == found.shape.len()
+            && dimensions
+                .iter()
+                .zip(&found.shape)
+                .all(|(dimension, found)| match dimension {
+                    Dimension::Fixed(length) => length == found,
+                    Dimension::Symbolic(_) => true,
+                }))
     }
 
     #[cold]
@@ -184,7 +183,7 @@ pub(crate) fn check_inputs(
 
 /// A model means one length wherever it uses a name: compares the named dimensions of input `at` with the inputs before.
 fn check_symbols(call: &str, at: usize, wanted: &[IoInfo], inputs: &[&dyn AsValue]) -> Result<()> {
-    let Some(dimensions) = &wanted[at].dimensions else {
+    let Some(dimensions) = wanted[at].dimensions.as_ref().filter(|_| at > 0) else {
         return Ok(());
     };
     for (dimension, &length) in dimensions.iter().zip(inputs[at].as_value().shape()?) {
@@ -225,7 +224,7 @@ pub(crate) fn check_places(
         return Ok(());
     }
     for (info, input) in wanted.iter().zip(inputs) {
-        if !input.as_value().is_host()? {
+        if !input.as_value().info()?.is_host {
             return Err(Error::invalid_argument(format!(
                 "{call}: input {:?}: expected host memory, as the session has no device, found device memory",
                 info.name

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use ort_training_sys as sys;
+use smallvec::SmallVec;
 
 use crate::api::release;
 use crate::element::ElementType;
@@ -16,7 +17,11 @@ use crate::value::Value;
 #[derive(Debug)]
 pub struct Outputs {
     pub(crate) names: Arc<[String]>,
-    pub(crate) values: Vec<Value>,
+    /// The usual one or two lie in place: a step allocates nothing for them.
+    pub(crate) values: SmallVec<[Value; 2]>,
+    /// Whether the first one is known to be a float32 in host memory (the session checked its model's output type when it
+    /// was built), so that a loss takes one call to read.
+    pub(crate) host_f32: bool,
 }
 
 impl Outputs {
@@ -93,6 +98,12 @@ impl Outputs {
             .values
             .first()
             .ok_or_else(|| Error::invalid_argument("loss: expected an output, found none"))?;
+        // SAFETY: by the meaning of the field.
+        if self.host_f32
+            && let Some(loss) = unsafe { first.host_scalar::<f32>() }
+        {
+            return Ok(loss);
+        }
         let loss = match first.element_type()? {
             ElementType::Float32 => first.scalar::<f32>(),
             ElementType::Float64 => first.scalar::<f64>().map(|loss| loss as f32),
@@ -113,7 +124,7 @@ impl Outputs {
     /// All outputs, in the model's order.
     #[must_use]
     pub fn into_values(self) -> Vec<Value> {
-        self.values
+        self.values.into_vec()
     }
 }
 
@@ -126,11 +137,11 @@ impl Index<usize> for Outputs {
 }
 
 /// Output pointers during a call: whatever ONNX Runtime put there is released unless it is taken.
-pub(crate) struct OutputSlots(Vec<*mut sys::OrtValue>);
+pub(crate) struct OutputSlots(SmallVec<[*mut sys::OrtValue; 4]>);
 
 impl OutputSlots {
     pub(crate) fn new(count: usize) -> Self {
-        Self(vec![std::ptr::null_mut(); count])
+        Self(SmallVec::from_elem(std::ptr::null_mut(), count))
     }
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut *mut sys::OrtValue {
@@ -139,8 +150,15 @@ impl OutputSlots {
 
     /// Takes the values. `shared` tells which outputs are inputs handed through: ONNX Runtime returns those without
     /// copying, so they are copied here, or they would outlive (or be written through) what they borrow.
-    pub(crate) fn take(mut self, names: &Arc<[String]>, shared: &[bool]) -> Result<Outputs> {
-        let mut values = Vec::with_capacity(self.0.len());
+    ///
+    /// `host_f32` is [`Outputs::host_f32`].
+    pub(crate) fn take(
+        mut self,
+        names: &Arc<[String]>,
+        shared: &[bool],
+        host_f32: bool,
+    ) -> Result<Outputs> {
+        let mut values = SmallVec::with_capacity(self.0.len());
         for (index, slot) in self.0.iter_mut().enumerate() {
             let raw =
                 NonNull::new(std::mem::replace(slot, std::ptr::null_mut())).ok_or_else(|| {
@@ -159,6 +177,7 @@ impl OutputSlots {
         Ok(Outputs {
             names: Arc::clone(names),
             values,
+            host_f32,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ort_training_sys as sys;
+use smallvec::SmallVec;
 
 use crate::api::call;
 use crate::class_labels::check_labels;
@@ -116,7 +117,9 @@ impl<'a> StepBinding<'a> {
             input_pointers,
             outputs: Outputs {
                 names: Arc::clone(&io.output_names),
-                values: Vec::with_capacity(io.outputs.len()),
+                values: SmallVec::with_capacity(io.outputs.len()),
+                // The values stay, and with them what is known of them.
+                host_f32: false,
             },
             output_pointers: vec![std::ptr::null_mut(); io.outputs.len()],
             lent: PhantomData,

@@ -13,6 +13,7 @@ use crate::api::{call, release};
 use crate::artifact_check::ParameterSlot;
 use crate::checkpoint::{Checkpoint, CheckpointMut, OptimizerState};
 use crate::class_labels::{LabelRange, check_labels};
+use crate::element::ElementType;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
 use crate::model_io::{Empty, IoInfo, check_inputs, check_places, order_inputs};
@@ -63,6 +64,9 @@ pub(crate) struct StepIo {
     pub(crate) output_names: Arc<[String]>,
     /// Which outputs are inputs of the model handed through.
     pub(crate) shared: Vec<bool>,
+    /// Whether the first output is a float32. ONNX Runtime holds a model to the types that it declares when it loads it
+    /// (graph.cc, `InferAndVerifyTypeMatch`).
+    pub(crate) loss_is_f32: bool,
     pub(crate) labels: Vec<LabelRange>,
 }
 
@@ -197,12 +201,15 @@ impl StepIo {
             .iter()
             .map(|name| model.input(name).is_some())
             .collect();
+        let loss_is_f32 =
+            outputs.first().and_then(IoInfo::element_type) == Some(ElementType::Float32);
         let labels = model.labels.clone();
         Ok(Self {
             inputs,
             outputs,
             output_names: output_names.into(),
             shared,
+            loss_is_f32,
             labels,
         })
     }
@@ -385,7 +392,11 @@ impl TrainingSession {
             ))
             .context(CALL)?;
         }
-        outputs.take(&self.training.output_names, &self.training.shared)
+        outputs.take(
+            &self.training.output_names,
+            &self.training.shared,
+            self.training.loss_is_f32 && !self.handle.has_device,
+        )
     }
 
     /// Computes the evaluation model's outputs with the current parameters (wraps `OrtTrainingApi::EvalStep`).
@@ -448,7 +459,11 @@ impl TrainingSession {
             ))
             .context(CALL)?;
         }
-        outputs.take(&io.output_names, &io.shared)
+        outputs.take(
+            &io.output_names,
+            &io.shared,
+            io.loss_is_f32 && !self.handle.has_device,
+        )
     }
 
     /// Fails where ONNX Runtime would follow a null pointer: without an optimizer, or before its state exists.

@@ -40,11 +40,11 @@ pub(crate) enum Access {
 }
 
 #[derive(Debug, Clone)]
-struct TensorInfo {
-    element_type: ElementType,
-    shape: Box<[usize]>,
-    count: usize,
-    is_host: bool,
+pub(crate) struct TensorInfo {
+    pub(crate) element_type: ElementType,
+    pub(crate) shape: Box<[usize]>,
+    pub(crate) count: usize,
+    pub(crate) is_host: bool,
 }
 
 // SAFETY: see the documentation of the type (ort_value.h: std::shared_ptr; bfc_arena.cc locks).
@@ -140,7 +140,8 @@ impl Value {
     }
 
     /// Reads type and shape from ONNX Runtime once.
-    fn info(&self) -> Result<&TensorInfo> {
+    #[inline]
+    pub(crate) fn info(&self) -> Result<&TensorInfo> {
         if let Some(info) = self.info.get() {
             return Ok(info);
         }
@@ -258,6 +259,20 @@ impl Value {
             )));
         }
         Ok(self.data::<T>()?[0])
+    }
+
+    /// The element of a scalar, if it is one (rank 0), in one call (wraps `OrtApi::TensorAt`, which compares the rank).
+    ///
+    /// # Safety
+    /// The elements are `T`, in host memory.
+    pub(crate) unsafe fn host_scalar<T: TensorElement>(&self) -> Option<T> {
+        let mut element = std::ptr::null_mut();
+        // SAFETY: the value is alive; there are no coordinates to read.
+        unsafe {
+            call!(ort.TensorAt(self.raw.as_ptr(), std::ptr::null(), 0, &mut element)).ok()?;
+        }
+        // SAFETY: the address of an element, which is a `T` by the contract of this function.
+        (!element.is_null()).then(|| unsafe { element.cast::<T>().read() })
     }
 
     /// The strings of a string tensor, in row-major order (wraps `OrtApi::GetStringTensorContent`).
