@@ -17,8 +17,7 @@ use crate::value::Value;
 #[derive(Debug)]
 pub struct Outputs {
     pub(crate) names: Arc<[String]>,
-    /// The usual one or two lie in place: a step allocates nothing for them.
-    pub(crate) values: SmallVec<[Value; 2]>,
+    pub(crate) values: Vec<Value>,
     /// Whether the first one is known to be a float32 in host memory (the session checked its model's output type when it
     /// was built), so that a loss takes one call to read.
     pub(crate) host_f32: bool,
@@ -124,7 +123,7 @@ impl Outputs {
     /// All outputs, in the model's order.
     #[must_use]
     pub fn into_values(self) -> Vec<Value> {
-        self.values.into_vec()
+        self.values
     }
 }
 
@@ -158,7 +157,7 @@ impl OutputSlots {
         shared: &[bool],
         host_f32: bool,
     ) -> Result<Outputs> {
-        let mut values = SmallVec::with_capacity(self.0.len());
+        let mut values = Vec::with_capacity(self.0.len());
         for (index, slot) in self.0.iter_mut().enumerate() {
             let raw =
                 NonNull::new(std::mem::replace(slot, std::ptr::null_mut())).ok_or_else(|| {

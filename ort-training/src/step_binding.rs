@@ -5,7 +5,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ort_training_sys as sys;
-use smallvec::SmallVec;
 
 use crate::api::call;
 use crate::class_labels::check_labels;
@@ -117,7 +116,7 @@ impl<'a> StepBinding<'a> {
             input_pointers,
             outputs: Outputs {
                 names: Arc::clone(&io.output_names),
-                values: SmallVec::with_capacity(io.outputs.len()),
+                values: Vec::with_capacity(io.outputs.len()),
                 // The values stay, and with them what is known of them.
                 host_f32: false,
             },

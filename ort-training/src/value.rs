@@ -22,7 +22,7 @@ use crate::tensor::{StringTensor, Tensor};
 /// ONNX Runtime's allocators lock.
 pub struct Value {
     raw: NonNull<sys::OrtValue>,
-    info: OnceLock<TensorInfo>,
+    info: OnceLock<Box<TensorInfo>>,
     /// What holds the data when ONNX Runtime does not; dropped after `raw` is released.
     backing: Option<Box<dyn Any + Send + Sync>>,
     access: Access,
@@ -147,7 +147,7 @@ impl Value {
         }
         // SAFETY: the value is alive.
         let info = unsafe { read_info(self.raw.as_ptr()) }?;
-        Ok(self.info.get_or_init(|| info))
+        Ok(self.info.get_or_init(|| Box::new(info)))
     }
 
     /// The type of the elements (wraps `OrtApi::GetTensorElementType`).
@@ -373,7 +373,7 @@ unsafe fn wrap<T: TensorElement>(
     shape: &[usize],
     data: *mut T,
     is_host: bool,
-) -> Result<(NonNull<sys::OrtValue>, OnceLock<TensorInfo>)> {
+) -> Result<(NonNull<sys::OrtValue>, OnceLock<Box<TensorInfo>>)> {
     let count = shape::element_count(shape)?;
     let dims = shape::to_i64(shape);
     let bytes = T::storage_len(count)
@@ -396,12 +396,12 @@ unsafe fn wrap<T: TensorElement>(
     let raw =
         NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateTensorWithDataAsOrtValue"))?;
     let info = OnceLock::new();
-    let _ = info.set(TensorInfo {
+    let _ = info.set(Box::new(TensorInfo {
         element_type: T::ELEMENT_TYPE,
         shape: shape.into(),
         count,
         is_host,
-    });
+    }));
     Ok((raw, info))
 }
 
