@@ -8,7 +8,7 @@ pub fn suggest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> St
         .iter()
         .map(|name| {
             let (a, b) = (wanted.to_lowercase(), name.to_lowercase());
-            (distance(&a, &b), *name)
+            (strsim::levenshtein(&a, &b), *name)
         })
         .filter(|(distance, _)| *distance <= limit)
         .collect();
@@ -25,22 +25,6 @@ pub fn suggest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> St
     let more = if known.len() > SHOWN { ", …" } else { "" };
     let names = known[..known.len().min(SHOWN)].join(", ");
     format!("; there are: {names}{more}")
-}
-
-/// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Whether `pattern` matches the whole of `name`: `*` stands for any characters, `?` for one.

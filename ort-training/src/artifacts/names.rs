@@ -122,7 +122,14 @@ pub(crate) fn suggest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>
         .iter()
         .map(|name| {
             let contained = !wanted.is_empty() && (name.contains(wanted) || wanted.contains(name));
-            (if contained { 1 } else { distance(wanted, name) }, *name)
+            (
+                if contained {
+                    1
+                } else {
+                    strsim::levenshtein(wanted, name)
+                },
+                *name,
+            )
         })
         .filter(|(d, name)| *d <= limit && !name.is_empty())
         .collect();
@@ -149,22 +156,6 @@ pub(crate) fn suggest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>
     )
 }
 
-/// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,7 +180,7 @@ mod tests {
         );
         assert!(suggest("zzz", known).starts_with("; there are: 'fc1.weight'"));
         assert_eq!(suggest("x", []), "; there are none");
-        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(strsim::levenshtein("kitten", "sitting"), 3);
     }
 
     #[test]
