@@ -8,3 +8,9 @@ export PATH="$PATH:$tools/bin"
 
 say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+protoc_fits() { protoc --version 2>/dev/null | grep -q ' 3\.21\.'; }
+
+# Where the distribution's protoc is of another series, protobuf's own is compiled along. For every cargo that follows, too:
+# it is part of what names an install.
+choose_protoc() { protoc_fits || export ORT_TRAINING_BUILD_PROTOC=1; }
