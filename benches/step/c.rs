@@ -1,18 +1,14 @@
-//! The step as a C program writes it: the same function pointers, called from here.
+//! The step as a C program writes it: the same function pointers, on the session and the tensors of the safe layer.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::ptr;
 
+use ort_training::{AsValue, Tensor, TrainingSession};
 use ort_training_sys as sys;
 
-/// A training session on two inputs, held as a C program holds it.
+/// What a C program holds to train on two inputs. Everything in it belongs to the subject that it was made for.
 pub struct CStep {
     ort: &'static sys::OrtApi,
     training: &'static sys::OrtTrainingApi,
-    env: *mut sys::OrtEnv,
-    state: *mut sys::OrtCheckpointState,
     session: *mut sys::OrtTrainingSession,
     inputs: [*const sys::OrtValue; 2],
     /// The output of the bound step, kept and filled again.
@@ -36,13 +32,13 @@ macro_rules! call {
 }
 
 impl CStep {
-    /// Opens the artifacts; `x` and `target` (with their shapes) are the batch of every step.
-    pub fn open(
-        artifacts: &Path,
-        x: (&'static [f32], &[i64]),
-        target: (&'static [f32], &[i64]),
+    /// # Safety
+    /// Session and tensors outlive what is made here, and nobody else uses them while a step runs.
+    pub unsafe fn new(
+        session: &mut TrainingSession,
+        x: &Tensor<f32>,
+        target: &Tensor<f32>,
     ) -> Self {
-        let path = |file: &str| CString::new(artifacts.join(file).as_os_str().as_bytes()).unwrap();
         // SAFETY: the tables are constants of the library, and of the version that the header declares.
         let (ort, training) = unsafe {
             let ort = &*(*sys::OrtGetApiBase()).GetApi.unwrap()(sys::ORT_API_VERSION);
@@ -51,42 +47,13 @@ impl CStep {
         let mut this = Self {
             ort,
             training,
-            env: ptr::null_mut(),
-            state: ptr::null_mut(),
-            session: ptr::null_mut(),
-            inputs: [ptr::null(); 2],
+            session: session.as_ptr(),
+            inputs: [x, target].map(|tensor| tensor.as_value().as_ptr().cast_const()),
             output: ptr::null_mut(),
             output_data: ptr::null(),
         };
-        let name = c"benchmark";
-        let mut options = ptr::null_mut();
-        // SAFETY: each call gets pointers that live through it, and what it makes is released in drop.
-        unsafe {
-            call!(this.ort.CreateEnv(
-                sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL,
-                name.as_ptr(),
-                &mut this.env
-            ));
-            call!(this.ort.CreateSessionOptions(&mut options));
-            call!(this.ort.SetIntraOpNumThreads(options, 1));
-            call!(
-                this.training
-                    .LoadCheckpoint(path("checkpoint").as_ptr(), &mut this.state)
-            );
-            call!(this.training.CreateTrainingSession(
-                this.env,
-                options,
-                this.state,
-                path("training_model.onnx").as_ptr(),
-                path("eval_model.onnx").as_ptr(),
-                path("optimizer_model.onnx").as_ptr(),
-                &mut this.session,
-            ));
-            ort.ReleaseSessionOptions.unwrap()(options);
-        }
-        this.inputs = [this.tensor(x), this.tensor(target)];
         // The first step makes the output that the bound one fills again.
-        // SAFETY: as above; the output holds one float for as long as it lives.
+        // SAFETY: session and inputs are live; the output holds one float for as long as it lives.
         unsafe {
             call!(this.training.TrainStep(
                 this.session,
@@ -103,30 +70,6 @@ impl CStep {
             call!(this.training.LazyResetGrad(this.session));
         }
         this
-    }
-
-    fn tensor(&self, (data, shape): (&'static [f32], &[i64])) -> *const sys::OrtValue {
-        let mut info = ptr::null_mut();
-        let mut value = ptr::null_mut();
-        // SAFETY: the data is static and as long as the shape says; ONNX Runtime only reads inputs.
-        unsafe {
-            call!(self.ort.CreateCpuMemoryInfo(
-                sys::OrtAllocatorType::OrtArenaAllocator,
-                sys::OrtMemType::OrtMemTypeDefault,
-                &mut info
-            ));
-            call!(self.ort.CreateTensorWithDataAsOrtValue(
-                info,
-                data.as_ptr().cast_mut().cast(),
-                size_of_val(data),
-                shape.as_ptr(),
-                shape.len(),
-                sys::ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-                &mut value,
-            ));
-            self.ort.ReleaseMemoryInfo.unwrap()(info);
-        }
-        value
     }
 
     fn update(&mut self) {
@@ -181,15 +124,7 @@ impl CStep {
 
 impl Drop for CStep {
     fn drop(&mut self) {
-        // SAFETY: everything was made in `open` and is released once, the session before its checkpoint.
-        unsafe {
-            self.ort.ReleaseValue.unwrap()(self.output);
-            for input in self.inputs {
-                self.ort.ReleaseValue.unwrap()(input.cast_mut());
-            }
-            self.training.ReleaseTrainingSession.unwrap()(self.session);
-            self.training.ReleaseCheckpointState.unwrap()(self.state);
-            self.ort.ReleaseEnv.unwrap()(self.env);
-        }
+        // SAFETY: made in `new`, released once.
+        unsafe { self.ort.ReleaseValue.unwrap()(self.output) };
     }
 }

@@ -205,6 +205,7 @@ pub(crate) trait Context<T> {
 }
 
 impl<T> Context<T> for Result<T> {
+    #[inline]
     fn context(self, context: impl fmt::Display) -> Result<T> {
         self.map_err(|error| error.context(context))
     }

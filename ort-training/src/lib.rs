@@ -89,6 +89,7 @@ pub use half;
 pub use inference_session::{InferenceSession, InferenceSessionBuilder};
 pub use memory_info::{CudaMemoryInfo, MemoryInfo};
 pub use model_io::{Dimension, IoInfo};
+pub use ort_training_sys as sys;
 pub use outputs::Outputs;
 pub use parameters::ParameterSet;
 pub use property::{Property, PropertyKind};

@@ -17,11 +17,24 @@ use crate::value::Value;
 #[derive(Debug)]
 pub struct Outputs {
     pub(crate) names: Arc<[String]>,
-    pub(crate) values: Vec<Value>,
-    /// Whether the first one is known to be a float32 in host memory (the session checked its model's output type when it
-    /// was built), so that a loss takes one call to read.
-    pub(crate) host_f32: bool,
+    pub(crate) values: SmallVec<[Value; 2]>,
+    pub(crate) loss: LossPlace,
 }
+
+/// What is known of the first output, so that the loss takes one call to read, or none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LossPlace {
+    Unknown,
+    /// A float32 in host memory: the session checked its model's output type when it was built.
+    HostF32,
+    /// This float32 in host memory, for as long as the value lives.
+    At(NonNull<f32>),
+}
+
+// SAFETY: the address is of memory that the first value holds, which may be sent and shared.
+unsafe impl Send for LossPlace {}
+// SAFETY: as above.
+unsafe impl Sync for LossPlace {}
 
 impl Outputs {
     /// The number of outputs.
@@ -92,17 +105,26 @@ impl Outputs {
     ///
     /// # Errors
     /// The first output is no float scalar.
+    #[inline]
     pub fn loss(&self) -> Result<f32> {
+        match (self.loss, self.values.first()) {
+            // SAFETY: by the meaning of the place; the value is alive.
+            (LossPlace::At(place), Some(_)) => Ok(unsafe { place.read() }),
+            // SAFETY: as above.
+            (LossPlace::HostF32, Some(first)) => match unsafe { first.host_scalar::<f32>() } {
+                Some(loss) => Ok(loss),
+                None => self.loss_of_any_kind(),
+            },
+            _ => self.loss_of_any_kind(),
+        }
+    }
+
+    #[cold]
+    fn loss_of_any_kind(&self) -> Result<f32> {
         let first = self
             .values
             .first()
             .ok_or_else(|| Error::invalid_argument("loss: expected an output, found none"))?;
-        // SAFETY: by the meaning of the field.
-        if self.host_f32
-            && let Some(loss) = unsafe { first.host_scalar::<f32>() }
-        {
-            return Ok(loss);
-        }
         let loss = match first.element_type()? {
             ElementType::Float32 => first.scalar::<f32>(),
             ElementType::Float64 => first.scalar::<f64>().map(|loss| loss as f32),
@@ -123,7 +145,7 @@ impl Outputs {
     /// All outputs, in the model's order.
     #[must_use]
     pub fn into_values(self) -> Vec<Value> {
-        self.values
+        self.values.into_vec()
     }
 }
 
@@ -150,22 +172,18 @@ impl OutputSlots {
     /// Takes the values. `shared` tells which outputs are inputs handed through: ONNX Runtime returns those without
     /// copying, so they are copied here, or they would outlive (or be written through) what they borrow.
     ///
-    /// `host_f32` is [`Outputs::host_f32`].
+    /// `host_f32`: the first output is a float32 in host memory.
     pub(crate) fn take(
         mut self,
         names: &Arc<[String]>,
         shared: &[bool],
         host_f32: bool,
     ) -> Result<Outputs> {
-        let mut values = Vec::with_capacity(self.0.len());
+        let mut values = SmallVec::with_capacity(self.0.len());
         for (index, slot) in self.0.iter_mut().enumerate() {
-            let raw =
-                NonNull::new(std::mem::replace(slot, std::ptr::null_mut())).ok_or_else(|| {
-                    Error::invalid_argument(format!(
-                        "output {:?}: ONNX Runtime returned no value",
-                        names.get(index).map_or("", |name| name)
-                    ))
-                })?;
+            let Some(raw) = NonNull::new(std::mem::replace(slot, std::ptr::null_mut())) else {
+                return Err(no_value(names, index));
+            };
             // SAFETY: ONNX Runtime made this value for us, and the slot was emptied.
             let mut value = unsafe { Value::from_runtime(raw) };
             if shared.get(index).copied().unwrap_or(false) {
@@ -176,9 +194,21 @@ impl OutputSlots {
         Ok(Outputs {
             names: Arc::clone(names),
             values,
-            host_f32,
+            loss: if host_f32 {
+                LossPlace::HostF32
+            } else {
+                LossPlace::Unknown
+            },
         })
     }
+}
+
+#[cold]
+pub(crate) fn no_value(names: &[String], index: usize) -> Error {
+    Error::invalid_argument(format!(
+        "output {:?}: ONNX Runtime returned no value",
+        names.get(index).map_or("", |name| name)
+    ))
 }
 
 impl Drop for OutputSlots {

@@ -5,13 +5,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ort_training_sys as sys;
+use smallvec::SmallVec;
 
 use crate::api::call;
 use crate::class_labels::check_labels;
 use crate::element::TensorElement;
 use crate::error::{Context, Error, Result};
 use crate::model_io::{Empty, check_inputs};
-use crate::outputs::Outputs;
+use crate::outputs::{LossPlace, Outputs, no_value};
 use crate::tensor::{StringTensor, Tensor, TensorRef};
 use crate::training_session::{StepIo, TrainingSession};
 use crate::value::{AsValue, Value};
@@ -116,9 +117,8 @@ impl<'a> StepBinding<'a> {
             input_pointers,
             outputs: Outputs {
                 names: Arc::clone(&io.output_names),
-                values: Vec::with_capacity(io.outputs.len()),
-                // The values stay, and with them what is known of them.
-                host_f32: false,
+                values: SmallVec::with_capacity(io.outputs.len()),
+                loss: LossPlace::Unknown,
             },
             output_pointers: vec![std::ptr::null_mut(); io.outputs.len()],
             lent: PhantomData,
@@ -164,22 +164,22 @@ impl<'a> StepBinding<'a> {
         if self.outputs.values.len() == self.output_pointers.len() {
             return Ok(());
         }
-        for (index, slot) in self
-            .output_pointers
-            .iter()
-            .enumerate()
-            .skip(self.outputs.values.len())
-        {
-            let raw = NonNull::new(*slot).ok_or_else(|| {
-                Error::invalid_argument(format!(
-                    "output {:?}: ONNX Runtime returned no value",
-                    self.outputs.names[index]
-                ))
-            })?;
+        self.take_outputs()
+    }
+
+    #[cold]
+    fn take_outputs(&mut self) -> Result<()> {
+        for index in self.outputs.values.len()..self.output_pointers.len() {
+            let raw = NonNull::new(self.output_pointers[index])
+                .ok_or_else(|| no_value(&self.outputs.names, index))?;
             // SAFETY: ONNX Runtime made this value for us in this call; the pointer is kept for passing it again only.
             self.outputs
                 .values
                 .push(unsafe { Value::from_runtime(raw) });
+        }
+        // Later runs write to the same memory.
+        if let Some(place) = self.outputs.values.first().and_then(Value::host_f32_place) {
+            self.outputs.loss = LossPlace::At(place);
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use crate::outputs::{OutputSlots, Outputs};
 use crate::run_options::RunOptions;
 use crate::text::allocated_string;
 use crate::training_builder::TrainingSessionBuilder;
-use crate::value::AsValue;
+use crate::value::{AsValue, Identity};
 
 /// An `OrtTrainingSession` that is ours, with the bytes that it refers to.
 pub(crate) struct SessionHandle {
@@ -220,6 +220,44 @@ pub(crate) struct EvaluationModel {
     pub(crate) model: OnnxModel,
 }
 
+/// Inputs that were checked and may be fed again.
+struct Fed {
+    /// Theirs are used during a call that borrows the values, only.
+    pointers: Vec<*const sys::OrtValue>,
+    identities: Vec<Option<Identity>>,
+}
+
+impl Fed {
+    fn with_capacity(count: usize) -> Self {
+        Self {
+            pointers: Vec::with_capacity(count),
+            identities: Vec::with_capacity(count),
+        }
+    }
+
+    /// Whether `inputs` are the very values that were set, if any were. Nothing but its elements changes in a value while it lives.
+    #[inline]
+    fn are(&self, inputs: &[&dyn AsValue]) -> bool {
+        !inputs.is_empty()
+            && self.identities.len() == inputs.len()
+            && self
+                .identities
+                .iter()
+                .zip(inputs)
+                .all(|(known, input)| known.is_some() && *known == input.as_value().identity())
+    }
+
+    fn set(&mut self, inputs: &[&dyn AsValue]) {
+        self.pointers.clear();
+        self.identities.clear();
+        for input in inputs {
+            let value = input.as_value();
+            self.pointers.push(value.as_ptr().cast_const());
+            self.identities.push(value.identity());
+        }
+    }
+}
+
 /// A training session (wraps `OrtTrainingSession`): the models, and the [`Checkpoint`] they train in.
 ///
 /// ```no_run
@@ -249,14 +287,23 @@ pub struct TrainingSession {
     pub(crate) evaluation: Option<EvaluationModel>,
     pub(crate) has_optimizer: bool,
     pub(crate) parameter_slots: Vec<ParameterSlot>,
-    /// Reused by every step.
-    input_pointers: Vec<*const sys::OrtValue>,
+    /// The inputs of the last training step, which need no second check when they are fed again.
+    fed: Fed,
 }
 
 // SAFETY: see the documentation of the type; the pointers are used within one call.
 unsafe impl Send for TrainingSession {}
 
 impl TrainingSession {
+    /// The session itself, for calls of the C API that this crate does not wrap.
+    ///
+    /// It is valid as long as `self` and stays its property: it must not be released, and what is done through it must keep
+    /// what this type promises (its checkpoint, its thread rules).
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut sys::OrtTrainingSession {
+        self.handle.as_ptr()
+    }
+
     /// Starts building a session in `environment`.
     pub fn builder(environment: &Environment) -> TrainingSessionBuilder {
         TrainingSessionBuilder::new(environment)
@@ -275,7 +322,7 @@ impl TrainingSession {
             handle,
             checkpoint,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            input_pointers: Vec::with_capacity(training.inputs.len()),
+            fed: Fed::with_capacity(training.inputs.len()),
             training,
             evaluation,
             has_optimizer,
@@ -364,29 +411,27 @@ impl TrainingSession {
     ) -> Result<Outputs> {
         const CALL: &str = "training step";
         RunOptions::ensure_running(run_options, CALL)?;
-        check_inputs(CALL, &self.training.inputs, inputs, Empty::Refused)?;
-        check_places(CALL, self.handle.has_device, &self.training.inputs, inputs)?;
+        if !self.fed.are(inputs) {
+            check_inputs(CALL, &self.training.inputs, inputs, Empty::Refused)?;
+            check_places(CALL, self.handle.has_device, &self.training.inputs, inputs)?;
+            self.fed.set(inputs);
+        }
         check_labels(
             CALL,
             &self.training.labels,
             &self.training.inputs,
             |index| inputs[index],
         )?;
-        self.input_pointers.clear();
-        self.input_pointers.extend(
-            inputs
-                .iter()
-                .map(|input| input.as_value().as_ptr().cast_const()),
-        );
         let mut outputs = OutputSlots::new(self.training.outputs.len());
-        // SAFETY: session, state and inputs are alive; both lists have the lengths that are passed. ONNX Runtime drops its
+        // SAFETY: session, state and inputs are alive, and the pointers are theirs; both lists have the lengths that are
+        // passed. ONNX Runtime drops its
         // references to the inputs before it returns (onnxruntime_training_c_api.cc, `feeds`).
         unsafe {
             call!(training.TrainStep(
                 self.handle.as_ptr(),
                 RunOptions::pointer(run_options),
                 inputs.len(),
-                self.input_pointers.as_ptr(),
+                self.fed.pointers.as_ptr(),
                 self.training.outputs.len(),
                 outputs.as_mut_ptr(),
             ))

@@ -2,8 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ort_training_sys as sys;
 
@@ -22,10 +24,23 @@ use crate::tensor::{StringTensor, Tensor};
 /// ONNX Runtime's allocators lock.
 pub struct Value {
     raw: NonNull<sys::OrtValue>,
+    identity: Option<Identity>,
     info: OnceLock<Box<TensorInfo>>,
     /// What holds the data when ONNX Runtime does not; dropped after `raw` is released.
     backing: Option<Box<dyn Any + Send + Sync>>,
     access: Access,
+}
+
+/// Stands for one value for the life of the process, so that what was checked of it once (all but its elements) need not
+/// be checked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity(NonZeroU64);
+
+impl Identity {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("a counter of 64 bits"))
+    }
 }
 
 /// Who wrote the data and who may write it.
@@ -58,6 +73,7 @@ impl Value {
     pub(crate) unsafe fn from_runtime(raw: NonNull<sys::OrtValue>) -> Self {
         Self {
             raw,
+            identity: None,
             info: OnceLock::new(),
             backing: None,
             access: Access::Runtime,
@@ -80,6 +96,7 @@ impl Value {
         let (raw, info) = unsafe { wrap(host, shape, data, true) }?;
         Ok(Self {
             raw,
+            identity: Some(Identity::new()),
             info,
             backing,
             access,
@@ -99,6 +116,7 @@ impl Value {
         let (raw, info) = unsafe { wrap(memory.as_ptr(), shape, data, false) }?;
         Ok(Self {
             raw,
+            identity: Some(Identity::new()),
             info,
             backing: None,
             access: Access::Lent,
@@ -126,8 +144,19 @@ impl Value {
         Ok(unsafe { Self::from_runtime(raw) })
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut sys::OrtValue {
+    /// The value itself, for calls of the C API that this crate does not wrap.
+    ///
+    /// It is valid as long as `self` and stays its property: it must not be released, and not be written to unless nothing
+    /// else refers to `self` or to what it borrows.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut sys::OrtValue {
         self.raw.as_ptr()
+    }
+
+    /// None for what ONNX Runtime allocated: such a value comes anew from each step.
+    #[inline]
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        self.identity
     }
 
     pub(crate) fn access(&self) -> Access {
@@ -261,6 +290,14 @@ impl Value {
         Ok(self.data::<T>()?[0])
     }
 
+    /// Where the element is, if it is a single float32 in host memory.
+    pub(crate) fn host_f32_place(&self) -> Option<NonNull<f32>> {
+        match self.typed_pointer::<f32>() {
+            Ok((place, 1)) => NonNull::new(place),
+            _ => None,
+        }
+    }
+
     /// The element of a scalar, if it is one (rank 0), in one call (wraps `OrtApi::TensorAt`, which compares the rank).
     ///
     /// # Safety
@@ -333,6 +370,7 @@ impl Value {
     }
 
     /// A copy in memory of its own, for values that may share memory with something else.
+    #[cold]
     pub(crate) fn deep_copy(&self) -> Result<Self> {
         let info = self.info()?;
         if info.element_type == ElementType::String {

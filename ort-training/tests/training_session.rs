@@ -46,6 +46,41 @@ fn any_batch_size_goes() {
     }
 }
 
+/// A value that was fed once is not checked again, and no other value passes for it.
+#[test]
+fn inputs_are_checked_whatever_was_fed_before() {
+    let mut session = session("digits");
+    let (mut images, labels) = digits_batch(4, 1);
+    let mut flat = Tensor::from_vec([4 * 64], vec![0f32; 4 * 64]).unwrap();
+    let loss = |session: &mut TrainingSession, images: &Tensor<f32>| {
+        let loss = session.train_step(&[images, &labels])?.loss()?;
+        session.lazy_reset_grad()?;
+        Ok::<f32, ort_training::Error>(loss)
+    };
+    let first = loss(&mut session, &images).unwrap();
+    assert_eq!(loss(&mut session, &images).unwrap(), first, "fed again");
+
+    let error = session.train_step(&[&labels, &images]).unwrap_err();
+    assert!(error.to_string().contains("float32"), "{error}");
+    let error = loss(&mut session, &flat).unwrap_err();
+    assert!(error.to_string().contains("rank 2"), "{error}");
+    // What a name holds may change: the check goes by the value.
+    std::mem::swap(&mut images, &mut flat);
+    let error = loss(&mut session, &images).unwrap_err();
+    assert!(error.to_string().contains("rank 2"), "{error}");
+    assert_eq!(loss(&mut session, &flat).unwrap(), first);
+
+    // Its elements may change too, and are read anew.
+    flat.data_mut().fill(0.5);
+    assert_ne!(loss(&mut session, &flat).unwrap(), first);
+
+    // A new tensor in the memory of one that is gone.
+    for rows in [4, 5, 4, 6] {
+        let short = Tensor::from_vec([rows, 64], vec![0f32; rows * 64]).unwrap();
+        assert_eq!(loss(&mut session, &short).is_ok(), rows == 4, "{rows} rows");
+    }
+}
+
 #[test]
 fn inputs_are_described() {
     let session = session("digits");
