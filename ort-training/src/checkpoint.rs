@@ -15,10 +15,10 @@ use crate::element::ElementType;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
 use crate::property::{Property, PropertyKind};
+use crate::session_parts::SessionHandle;
 use crate::shape::Dimensions;
 use crate::tensor::Tensor;
 use crate::text::{Allocated, c_path, c_string, default_allocator};
-use crate::training_session::SessionHandle;
 use crate::value::{AsValue, TypeAndShape, Value};
 
 /// Whether a saved checkpoint holds the optimizer's state.

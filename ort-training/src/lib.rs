@@ -67,6 +67,7 @@ mod parameters;
 mod property;
 mod run_options;
 mod session_options;
+mod session_parts;
 mod shape;
 mod step_binding;
 mod tensor;

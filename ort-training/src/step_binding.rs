@@ -13,8 +13,9 @@ use crate::element::TensorElement;
 use crate::error::{Context, Error, Result};
 use crate::model_io::{Empty, check_inputs};
 use crate::outputs::{LossPlace, Outputs, no_value};
+use crate::session_parts::StepIo;
 use crate::tensor::{StringTensor, Tensor, TensorRef};
-use crate::training_session::{StepIo, TrainingSession};
+use crate::training_session::TrainingSession;
 use crate::value::{AsValue, Value};
 
 /// A tensor that a [`StepBinding`] feeds: owned, or borrowed for `'a`.

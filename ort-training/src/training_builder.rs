@@ -11,8 +11,9 @@ use crate::environment::Environment;
 use crate::error::{Context, Error, ErrorCode, Result};
 use crate::onnx_model::{ModelSource, OnnxModel};
 use crate::session_options::SessionOptions;
+use crate::session_parts::{EvaluationModel, SessionHandle, StepIo};
 use crate::text::c_path;
-use crate::training_session::{EvaluationModel, SessionHandle, StepIo, TrainingSession};
+use crate::training_session::TrainingSession;
 
 /// Collects what a [`TrainingSession`] is built from.
 #[must_use]
