@@ -221,7 +221,9 @@ impl Build {
         fields.add("layout", "2");
         self.manifest.add_to(&mut fields, &self.features);
         for (name, content) in assets::files() {
-            if !name.ends_with(".md") {
+            // What only CUDA builds read must not make another build of the others.
+            let is_read = self.features.cuda || !name.starts_with("cuda/");
+            if is_read && !name.ends_with(".md") {
                 fields.add(name, content);
             }
         }

@@ -125,7 +125,12 @@ fn arguments(
         format!("-DPython_EXECUTABLE={}", tools.python.display()),
         format!(
             "-DCMAKE_PROJECT_onnxruntime_INCLUDE={}",
-            cmake_files.join("inject.cmake").display()
+            if build.features.cuda {
+                ours.join("cuda/inject.cmake")
+            } else {
+                cmake_files.join("inject.cmake")
+            }
+            .display()
         ),
         format!("-DORT_TRAINING_CMAKE_DIR={}", cmake_files.display()),
         format!("-DORT_TRAINING_UNITY={}", on_off(build.unity)),
@@ -147,19 +152,18 @@ fn arguments(
     }
     for (name, dependency) in &sources.dependencies {
         // Header-only sources that come without CMake files of their own are wrapped in ours.
-        let shim = cmake_files.join("shims").join(name);
-        let folder = if shim.is_dir() {
-            &shim
-        } else {
-            &dependency.folder
-        };
+        let shim = [&cmake_files, &ours.join("cuda")]
+            .map(|files| files.join("shims").join(name))
+            .into_iter()
+            .find(|shim| shim.is_dir());
+        let folder = shim.as_ref().unwrap_or(&dependency.folder);
         if let Some(cmake) = &dependency.cmake {
             args.push(format!(
                 "-DFETCHCONTENT_SOURCE_DIR_{cmake}={}",
                 folder.display()
             ));
         }
-        if shim.is_dir() {
+        if shim.is_some() {
             let variable = name.to_uppercase().replace('-', "_");
             args.push(format!(
                 "-DORT_TRAINING_{variable}_DIR={}",

@@ -82,10 +82,42 @@ impl Toolkit {
         })
     }
 
+    /// The version that cuDNN's header states, such as `9.13.0`.
+    fn cudnn_version(&self) -> Option<String> {
+        let include = self.cudnn_home.join("include");
+        let text = [
+            include.join("cudnn_version.h"),
+            include.join(format!(
+                "{}-linux-gnu/cudnn_version.h",
+                std::env::consts::ARCH
+            )),
+        ]
+        .iter()
+        .find_map(|header| std::fs::read_to_string(header).ok())?;
+        let number = |name: &str| {
+            text.lines().find_map(|line| {
+                let mut words = line.split_whitespace();
+                (words.next() == Some("#define") && words.next() == Some(name))
+                    .then(|| words.next())?
+            })
+        };
+        Some(format!(
+            "{}.{}.{}",
+            number("CUDNN_MAJOR")?,
+            number("CUDNN_MINOR")?,
+            number("CUDNN_PATCHLEVEL")?
+        ))
+    }
+
     /// What CMake is told.
     pub(crate) fn cmake_args(&self) -> Vec<String> {
         let mut args = vec![
             "-Donnxruntime_USE_CUDA=ON".to_owned(),
+            "-Donnxruntime_USE_FLASH_ATTENTION=OFF".to_owned(),
+            "-Donnxruntime_USE_LEAN_ATTENTION=OFF".to_owned(),
+            "-Donnxruntime_USE_MEMORY_EFFICIENT_ATTENTION=OFF".to_owned(),
+            "-Donnxruntime_USE_CUDA_NHWC_OPS=OFF".to_owned(),
+            "-Donnxruntime_NVCC_THREADS=1".to_owned(),
             format!("-Donnxruntime_CUDA_HOME={}", self.cuda_home.display()),
             format!("-Donnxruntime_CUDNN_HOME={}", self.cudnn_home.display()),
             format!("-DCUDAToolkit_ROOT={}", self.cuda_home.display()),
@@ -118,8 +150,8 @@ pub(crate) fn identity() -> String {
                 .and_then(|nvcc| first_line(nvcc, "--version").map(|_| last_line(nvcc)))
                 .unwrap_or_default();
             format!(
-                "{version} {} {}",
-                toolkit.cudnn_home.display(),
+                "{version} cuDNN {} {}",
+                toolkit.cudnn_version().unwrap_or_default(),
                 toolkit.architectures.unwrap_or_default()
             )
         }

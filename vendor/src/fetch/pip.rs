@@ -45,6 +45,7 @@ fn download_with(
         ])
         .args(["--retries", "1", "--timeout", "20", "--dest"])
         .arg(folder)
+        .args(tags(file))
         .arg(package)
         .stdin(Stdio::null())
         .output()
@@ -66,6 +67,31 @@ fn download_with(
     take(&wheel).map_err(Failure::Fatal)
 }
 
+/// Which Python, ABI and platform pip is to look for, when the wheel `file` is made for one: only the files in it are
+/// wanted here, so it need not be this machine's.
+fn tags(file: &str) -> Vec<String> {
+    let stem = file.strip_suffix(".whl").unwrap_or(file);
+    let mut parts = stem.rsplit('-');
+    let (Some(platforms), Some(abi), Some(python)) = (parts.next(), parts.next(), parts.next())
+    else {
+        return Vec::new();
+    };
+    let Some(version) = python.strip_prefix("cp") else {
+        return Vec::new();
+    };
+    let mut tags = vec![
+        "--implementation=cp".to_owned(),
+        format!("--python-version={version}"),
+        format!("--abi={abi}"),
+    ];
+    tags.extend(
+        platforms
+            .split('.')
+            .map(|name| format!("--platform={name}")),
+    );
+    tags
+}
+
 fn python_with_pip(cache: &Cache) -> Option<PathBuf> {
     [
         cache.tools().join("bin/python3"),
@@ -80,4 +106,24 @@ fn python_with_pip(cache: &Cache) -> Option<PathBuf> {
             .output()
             .is_ok_and(|output| output.status.success())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tags;
+
+    #[test]
+    fn wheels_for_one_python_are_asked_for_as_such() {
+        assert_eq!(
+            tags("a_b-1.14.0-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"),
+            [
+                "--implementation=cp",
+                "--python-version=311",
+                "--abi=cp311",
+                "--platform=manylinux_2_27_x86_64",
+                "--platform=manylinux_2_28_x86_64",
+            ]
+        );
+        assert!(tags("a_b-3.4.1-0-py3-none-any.whl").is_empty());
+    }
 }
