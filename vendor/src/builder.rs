@@ -247,7 +247,7 @@ impl Build {
             None => fields.add("compiler", "none"),
         };
         if self.features.cuda {
-            fields.add("cuda", cuda::identity());
+            fields.add("cuda", cuda::identity(&self.cache));
         }
         if let Some(checkout) = &self.source_dir {
             fields.add("checkout", crate::sources::checkout_stamp(checkout)?);

@@ -20,7 +20,9 @@ pub(crate) fn run(
     configured: &Configured,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let jobs = build.jobs.unwrap_or_else(default_jobs);
+    let jobs = build
+        .jobs
+        .unwrap_or_else(|| default_jobs(build.features.cuda));
     loop {
         let mut failed: Vec<String> = Vec::new();
         let mut workload = Workload::read(&configured.dir);
@@ -249,11 +251,12 @@ fn end_with_us(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 fn end_with_us(_: &mut Command) {}
 
-/// One a core, and one for every 2 GiB of memory: the largest files take 2.1 GB.
-fn default_jobs() -> usize {
+/// One a core, and one for every 2 GiB of memory: the largest files take 2.1 GB, CUDA's up to twice that.
+fn default_jobs(cuda: bool) -> usize {
+    let each = if cuda { 4.0 } else { 2.0 };
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     match memory_gib() {
-        Some(gib) => cores.min((gib / 2.0).round() as usize).max(1),
+        Some(gib) => cores.min((gib / each).round() as usize).max(1),
         None => cores,
     }
 }
@@ -356,6 +359,6 @@ mod tests {
 
     #[test]
     fn at_least_one_job() {
-        assert!(default_jobs() >= 1);
+        assert!(default_jobs(true) >= 1 && default_jobs(false) >= default_jobs(true));
     }
 }

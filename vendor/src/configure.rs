@@ -195,7 +195,7 @@ fn arguments(
         }
     }
     if let Some(toolkit) = &tools.cuda {
-        args.extend(toolkit.cmake_args());
+        args.extend(toolkit.cmake_args(&tools.compiler));
     }
     args.extend(build.cmake_args.iter().cloned());
     args

@@ -31,7 +31,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("ORT_TRAINING_CUDA", "1 builds the CUDA execution provider"),
     (
         "ORT_TRAINING_CUDA_ARCHITECTURES",
-        "the GPUs that a CUDA build is for, as CMake takes them: 90, or 80;90 (default: those of ONNX Runtime)",
+        "the GPUs that a CUDA build is for: 90, or 80;90, or native (default: the common ones that the toolkit compiles for)",
     ),
     (
         "ORT_TRAINING_ARTIFACTS",
@@ -59,7 +59,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "ORT_TRAINING_JOBS",
-        "compiler runs at once (default: one a core, at most one for 2 GiB of memory)",
+        "compiler runs at once (default: one a core, at most one for 2 GiB of memory, with CUDA for 4)",
     ),
     (
         "ORT_TRAINING_KEEP_BUILD",

@@ -105,7 +105,11 @@ pub(crate) fn check(build: &Build) -> Result<Tools> {
         });
     }
     let cuda = if build.features.cuda {
-        Some(cuda::Toolkit::find()?)
+        let toolkit = cuda::Toolkit::find(cache)?;
+        if let Some(compiler) = &compiler {
+            toolkit.check(compiler)?;
+        }
+        Some(toolkit)
     } else {
         None
     };
