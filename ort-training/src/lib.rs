@@ -59,6 +59,7 @@ mod flat;
 mod inference_session;
 mod memory_info;
 mod model_io;
+mod model_trust;
 #[cfg(feature = "ndarray")]
 mod ndarray_support;
 mod onnx_model;

@@ -205,6 +205,8 @@ impl OnnxModel {
         if graph.output.is_empty() {
             return Err(refuse("a graph without outputs".into()));
         }
+        crate::model_trust::check(bytes)
+            .map_err(|what| Error::new(ErrorCode::InvalidGraph, format!("{subject}: {what}")))?;
         let initializers: BTreeSet<&str> = graph
             .initializer
             .iter()

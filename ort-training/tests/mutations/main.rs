@@ -1,0 +1,83 @@
+//! Inputs that are not what they should be, by the thousand: each is refused with words or can be used, and none ends the
+//! process, hangs or leaves memory behind.
+//!
+//! The inputs are the same each time. A failure names the input and the command that runs it alone.
+#![cfg(feature = "artifacts")]
+
+#[path = "../artifacts_support/mod.rs"]
+mod artifacts_support;
+mod bytes;
+mod feed;
+mod hazards;
+mod inference;
+mod model;
+mod nodes;
+mod random;
+mod runner;
+#[path = "../support/mod.rs"]
+mod support;
+mod training;
+
+use runner::Suite;
+use training::{EVALUATION, OPTIMIZER, TRAINING, of_model};
+
+#[test]
+fn training_models() {
+    Suite {
+        name: "training_models",
+        inputs: 2000,
+        run: |index, folder| of_model(TRAINING, "training_models", index, folder),
+        at_least: &[("built", 400), ("trained", 350), ("inferred", 350)],
+        hazards: &[(732, "gradient-shape")],
+    }
+    .test();
+}
+
+#[test]
+fn evaluation_models() {
+    Suite {
+        name: "evaluation_models",
+        inputs: 1000,
+        run: |index, folder| of_model(EVALUATION, "evaluation_models", index, folder),
+        at_least: &[("built", 200), ("evaluated", 180), ("inferred", 180)],
+        hazards: &[],
+    }
+    .test();
+}
+
+#[test]
+fn optimizer_models() {
+    Suite {
+        name: "optimizer_models",
+        inputs: 1000,
+        run: |index, folder| of_model(OPTIMIZER, "optimizer_models", index, folder),
+        at_least: &[("built", 200), ("optimized", 180)],
+        hazards: &[],
+    }
+    .test();
+}
+
+#[test]
+fn inference_models() {
+    Suite {
+        name: "inference_models",
+        inputs: 3000,
+        run: inference::run,
+        at_least: &[("built", 500), ("ran", 400)],
+        hazards: &[],
+    }
+    .test();
+}
+
+/// Each of these ends the process; what ends it is in docs/hazards.md.
+#[test]
+fn known_hazards() {
+    Suite {
+        name: "known_hazards",
+        inputs: hazards::NAMES.len() as u64,
+        run: hazards::run,
+        at_least: &[],
+        hazards: &[(0, hazards::NAMES[0])],
+    }
+    .test();
+}
