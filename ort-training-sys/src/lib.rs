@@ -14,13 +14,13 @@
 //!
 //! # For build scripts of dependants
 //!
-//! `DEP_ONNXRUNTIME_ROOT`, `DEP_ONNXRUNTIME_INCLUDE` (a path list), `DEP_ONNXRUNTIME_LIB`, `DEP_ONNXRUNTIME_VERSION` and
-//! `DEP_ONNXRUNTIME_FEATURES` (comma separated) describe the install. A program that cargo runs finds the library by
-//! itself; one that is installed elsewhere needs it on its library path, or an rpath:
+//! `DEP_ONNXRUNTIME_TRAINING_ROOT`, `..._INCLUDE` (a path list), `..._LIB`, `..._VERSION` and `..._FEATURES` (comma separated)
+//! describe the install. A program that cargo runs finds the library by itself; one that is started otherwise needs it on its library path, or a run path
+//! (`onnxruntime_training_src::ship` puts the libraries beside a program):
 //!
 //! ```no_run
 //! // build.rs of the program
-//! if let Ok(lib) = std::env::var("DEP_ONNXRUNTIME_LIB") {
+//! if let Ok(lib) = std::env::var("DEP_ONNXRUNTIME_TRAINING_LIB") {
 //!     println!("cargo:rustc-link-arg=-Wl,-rpath,{lib}");
 //! }
 //! ```

@@ -20,7 +20,7 @@ impl Default for Features {
 }
 
 impl Features {
-    /// The names as they stand in `BUILD-INFO.toml` and in `DEP_ONNXRUNTIME_FEATURES`, sorted.
+    /// The names as they stand in `BUILD-INFO.toml` and in `DEP_ONNXRUNTIME_TRAINING_FEATURES`, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         if self.artifacts {

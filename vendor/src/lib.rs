@@ -8,7 +8,9 @@
 //! * [`Build`] describes a build; [`Build::find_installed`] finds what is there and [`Build::build`] makes it.
 //! * [`Install`] is a prefix; [`Install::open`] checks one that somebody else made.
 //!
-//! Without the default feature `fetch-build` there is only [`Install`], with no dependencies.
+//! * [`ship`] puts the libraries beside a program, from its build script.
+//!
+//! Without the default feature `fetch-build` there are only [`Install`] and [`ship`], with no dependencies.
 //!
 //! The command line `onnxruntime-training-src` (feature `cli`) is the same code with live progress.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
@@ -16,6 +18,7 @@
 mod elf;
 mod error;
 mod install;
+pub mod ship;
 
 pub use error::{Error, Result};
 pub use install::{BUILD_INFO, Install, OLDEST_API_VERSION};

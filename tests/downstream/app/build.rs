@@ -1,0 +1,3 @@
+fn main() {
+    onnxruntime_training_src::ship::beside_programs().unwrap();
+}
