@@ -7,6 +7,12 @@ if(TARGET flatbuffers)
   set_property(TARGET flatbuffers PROPERTY SOURCES "${_flatbuffers_dir}/src/util.cpp")
 endif()
 
+# Some assembly of MLAS does not say that it needs no executable stack, and the linker takes that for a need: loading the
+# library would make every stack of the process executable, or fail where that is forbidden (glibc 2.41's dlopen).
+if(TARGET onnxruntime AND UNIX AND NOT APPLE)
+  target_link_options(onnxruntime PRIVATE "LINKER:-z,noexecstack")
+endif()
+
 if(ORT_TRAINING_ARTIFACTS AND EXISTS "${CMAKE_CURRENT_LIST_DIR}/../shim/shim.cmake")
   include("${CMAKE_CURRENT_LIST_DIR}/../shim/shim.cmake")
 endif()

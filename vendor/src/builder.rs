@@ -218,7 +218,7 @@ impl Build {
     /// When an own checkout or the CUDA toolkit cannot be read.
     pub fn key(&self) -> Result<String> {
         let mut fields = Fields::new();
-        fields.add("layout", "2");
+        fields.add("layout", "3");
         self.manifest.add_to(&mut fields, &self.features);
         for (name, content) in assets::files() {
             // What only CUDA builds read must not make another build of the others.

@@ -7,10 +7,13 @@ use crate::elf;
 use crate::error::{Error, Result};
 
 /// The oldest C API (`ORT_API_VERSION`) whose training API the bindings can be made for.
-pub const OLDEST_API_VERSION: u32 = 19;
+pub const OLDEST_API_VERSION: u32 = 17;
 
 /// The file in a prefix that says how it was made.
 pub const BUILD_INFO: &str = "BUILD-INFO.toml";
+
+/// The archive for programs that shall be a single file, in the folder of the shared library.
+pub(crate) const STATIC_LIBRARY: &str = "libonnxruntime.a";
 
 /// An ONNX Runtime that can be compiled and linked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct Install {
     pub lib_dir: PathBuf,
     /// The shared library itself.
     pub library: PathBuf,
+    /// The whole of ONNX Runtime as one archive, `libonnxruntime.a`, where the prefix has it.
+    pub static_library: Option<PathBuf>,
     /// ONNX Runtime's version, such as `1.21.0`; only `1.N` where nothing but the header tells.
     pub version: String,
     /// `ORT_API_VERSION` of the headers.
@@ -39,7 +44,7 @@ impl Install {
     ///
     /// # Errors
     /// Says what was expected and what was found when the folder has no ONNX Runtime headers, headers without the
-    /// training API, headers of an ONNX Runtime older than 1.19, no library, or a library that is cut off or made
+    /// training API, headers of an ONNX Runtime older than 1.17, no library, or a library that is cut off or made
     /// for another architecture. That the library was *built* with training can only be asked at run time
     /// (`OrtApi::GetTrainingApi` is not NULL).
     pub fn open(prefix: impl AsRef<Path>) -> Result<Install> {
@@ -95,6 +100,7 @@ impl Install {
             ));
         }
         let lib_dir = library.parent().expect("a file has a folder").to_owned();
+        let static_library = Some(lib_dir.join(STATIC_LIBRARY)).filter(|path| path.is_file());
         let info = fs::read_to_string(root.join(BUILD_INFO)).unwrap_or_default();
         let version = find_version(&root, &lib_dir, &info, api_version);
         if minor(&version) != Some(api_version) {
@@ -111,6 +117,7 @@ impl Install {
             include_dirs,
             lib_dir,
             library,
+            static_library,
             version,
             api_version,
             features: info_list(&info, "features"),

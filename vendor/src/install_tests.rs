@@ -178,7 +178,7 @@ fn headers_that_are_too_old_or_no_headers_are_refused() {
     fake.write(CORE, "#define ORT_API_VERSION 14\n");
     assert_says(
         &fake.refusal(),
-        &["expected ONNX Runtime 1.19 or newer", "ORT_API_VERSION 14"],
+        &["expected ONNX Runtime 1.17 or newer", "ORT_API_VERSION 14"],
     );
     fake.write(CORE, "int main() { return 0; }\n");
     assert_says(&fake.refusal(), &["#define ORT_API_VERSION N"]);

@@ -71,6 +71,8 @@ mod settings;
 #[cfg(feature = "fetch-build")]
 mod sources;
 #[cfg(feature = "fetch-build")]
+mod static_library;
+#[cfg(feature = "fetch-build")]
 pub mod tools;
 #[cfg(feature = "fetch-build")]
 mod unity;

@@ -10,8 +10,9 @@ use crate::cache;
 use crate::compile;
 use crate::configure::Configured;
 use crate::error::{Error, Result};
-use crate::install::{BUILD_INFO, Install};
+use crate::install::{BUILD_INFO, Install, STATIC_LIBRARY};
 use crate::sources::Folders;
+use crate::static_library;
 use crate::tools::Tools;
 use crate::unpack::LICENCES;
 
@@ -42,6 +43,11 @@ pub(crate) fn run(
             &mut |_| {},
         )
         .map_err(|failed| failed.into_error(|output| output.join("\n")))?;
+        // The CUDA provider is a library of its own, which only the shared one can load.
+        if !build.features.cuda {
+            let archive = prefix.join("lib").join(STATIC_LIBRARY);
+            static_library::make(&configured.dir, &archive, &configured.log)?;
+        }
         relocate(&prefix.join("lib/pkgconfig/libonnxruntime.pc"))?;
         licences(sources, prefix)?;
         let info = build_info(build, tools, sources, configured, timings);
