@@ -129,6 +129,28 @@ fn a_program_builds_runs_and_is_shipped() {
     );
 }
 
+/// With the feature `static`, artifact maker included.
+#[test]
+fn a_program_is_a_single_file() {
+    let built = cargo_build("single", &[]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let program = elsewhere.path().join("single");
+    fs::copy(built.join("single"), &program).unwrap();
+    let needed = output(Command::new("ldd").arg(&program).env_clear());
+    assert!(
+        needed.contains("libc.so") && !needed.contains("onnxruntime"),
+        "{needed}"
+    );
+    let mut train = Command::new(&program);
+    train
+        .env_clear()
+        .arg(artifacts().join("forward.onnx"))
+        .arg(elsewhere.path().join("artifacts"));
+    it_learned(&numbers(&output(&mut train)));
+    let size = fs::metadata(&program).unwrap().len();
+    assert!((5..40).contains(&(size >> 20)), "{size} bytes");
+}
+
 #[test]
 fn c_and_cpp_of_a_crate_use_the_same_install() {
     let built = cargo_build("native", &[]);

@@ -38,14 +38,19 @@ fn main() {
 fn run() -> Result<(), Box<dyn Error>> {
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let install = find_install()?;
-    let lib_dir = mirror_libraries(&install, &out_dir)?;
-
-    println!("cargo:rustc-link-search=native={}", lib_dir.display());
-    println!("cargo:rustc-link-lib=dylib=onnxruntime");
-    println!(
-        "cargo:rustc-link-arg=-Wl,-rpath,{}",
-        install.lib_dir.display()
-    );
+    if cfg!(feature = "static") {
+        link_statically(&install)?;
+    } else {
+        link_dynamically(&install, &out_dir)?;
+    }
+    if cfg!(feature = "cuda") && !install.features.is_empty() && !install.has_feature("cuda") {
+        return Err(format!(
+            "feature `cuda`: expected an ONNX Runtime built with CUDA, found {} with {}",
+            install.root.display(),
+            install.features.join(", ")
+        )
+        .into());
+    }
 
     println!("cargo:root={}", install.root.display());
     let include = env::join_paths(&install.include_dirs)?;
@@ -55,6 +60,48 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("cargo:features={}", install.features.join(","));
 
     generate_bindings(&install, &out_dir)
+}
+
+fn link_dynamically(install: &Install, out_dir: &Path) -> Result<(), Box<dyn Error>> {
+    let lib_dir = mirror_libraries(install, out_dir)?;
+    println!("cargo:rustc-link-search=native={}", lib_dir.display());
+    println!("cargo:rustc-link-lib=dylib=onnxruntime");
+    println!(
+        "cargo:rustc-link-arg=-Wl,-rpath,{}",
+        install.lib_dir.display()
+    );
+    println!("cargo:linkage=dynamic");
+    Ok(())
+}
+
+fn link_statically(install: &Install) -> Result<(), Box<dyn Error>> {
+    if cfg!(feature = "cuda") {
+        return Err(
+            "features `static` and `cuda` are both on, perhaps each wanted by another crate of this tree (`cargo tree -e \
+             features -i ort-training-sys` tells): expected one of them, since the CUDA provider is a shared library that \
+             only the shared ONNX Runtime can load"
+                .into(),
+        );
+    }
+    let archive = install.static_library.as_ref().ok_or_else(|| {
+        format!(
+            "feature `static`: expected {}, found no such file; the vendored build makes one, and \
+             `onnxruntime-training-src build` an install with it",
+            install.lib_dir.join("libonnxruntime.a").display()
+        )
+    })?;
+    println!("cargo:rerun-if-changed={}", archive.display());
+    println!(
+        "cargo:rustc-link-search=native={}",
+        install.lib_dir.display()
+    );
+    // Not copied into the rlib: it is 50 MB, and read where it lies when a program is linked.
+    println!("cargo:rustc-link-lib=static:-bundle=onnxruntime");
+    for library in ["stdc++", "dl", "pthread", "m"] {
+        println!("cargo:rustc-link-lib=dylib={library}");
+    }
+    println!("cargo:linkage=static");
+    Ok(())
 }
 
 /// First match wins: a prefix that the user names, pkg-config when asked for, the vendored build.

@@ -59,6 +59,10 @@ pub fn beside_programs() -> Result<Vec<PathBuf>> {
         expected: "a folder such as target/release/build/NAME/out".into(),
         found: out_dir.clone(),
     })?;
+    let linkage = |name: &str| var(&name.replace("_LIB", "_LINKAGE"));
+    if LIB_VARIABLES.into_iter().find_map(linkage).as_deref() == Some("static") {
+        return Ok(Vec::new());
+    }
     let files = put(Path::new(&lib), &programs)?;
     // Examples are linked one folder below.
     let examples = programs.join("examples");

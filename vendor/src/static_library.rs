@@ -49,15 +49,16 @@ pub(crate) fn make(build_dir: &Path, archive: &Path, log: &Path) -> Result<()> {
             .args(&inputs.archives)
             .arg("--end-group");
     })?;
-    // Two steps: what gcc makes unique in a process can be hidden once it is weak. The note: assembly of MLAS lacks it, and
-    // the stack of the whole program would be executable for that.
+    // Two steps: what gcc makes unique in a process can be hidden once it is weak. (`--weaken` would do that to what is
+    // undefined too, and the linker would look for none of it.) The note: assembly of MLAS lacks it, and the stack of the
+    // whole program would be executable for that.
+    let unique = folder.join("unique.txt");
+    fs::write(&unique, unique_symbols(&all)?)
+        .map_err(Error::io(format!("writing {}", unique.display())))?;
     run("objcopy", &|objcopy| {
         objcopy
-            .args([
-                "--weaken",
-                "--set-section-flags",
-                ".note.GNU-stack=contents,readonly",
-            ])
+            .arg(format!("--weaken-symbols={}", unique.display()))
+            .args(["--set-section-flags", ".note.GNU-stack=contents,readonly"])
             .arg(&all)
             .arg(&weak);
     })?;
@@ -74,6 +75,23 @@ pub(crate) fn make(build_dir: &Path, archive: &Path, log: &Path) -> Result<()> {
     })?;
     let _ = fs::remove_dir_all(&folder);
     Ok(())
+}
+
+/// The names of the symbols that are to be unique in a process, one a line.
+fn unique_symbols(object: &Path) -> Result<String> {
+    let output = Command::new("nm")
+        .args(["--defined-only", "--format=posix"])
+        .arg(object)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(Error::io("running nm"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names = text.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (name, kind) = (words.next()?, words.next()?);
+        (kind == "u").then_some(name)
+    });
+    Ok(names.map(|name| format!("{name}\n")).collect())
 }
 
 /// What the shared library is linked from, relative to the build folder.
@@ -146,7 +164,8 @@ mod tests {
         );
         write(
             "api.cc",
-            "int count(); extern \"C\" int OrtGetApiBase() { count(); return count(); }\n",
+            "#include <cstdlib>\nint count();\n\
+             extern \"C\" int OrtGetApiBase() { if (getenv(\"NO\")) abort(); count(); return count(); }\n",
         );
         write(
             "program.cc",
@@ -163,6 +182,8 @@ mod tests {
         );
         let archive = dir.path().join("libonnxruntime.a");
         make(dir.path(), &archive, &dir.path().join("log")).unwrap();
+        // What is not in it must be looked for: a weak reference is left at null.
+        sh(dir.path(), "nm libonnxruntime.a | grep -q ' U getenv'");
         sh(
             dir.path(),
             "c++ program.cc inner.o libonnxruntime.a -o program && ./program",

@@ -116,6 +116,22 @@ pub(crate) struct CheckpointTensor<'a> {
     pub(crate) data: &'a [u8],
 }
 
+/// `OrtTrainingArtifactsGetApi` of the ONNX Runtime in this process, or null.
+#[cfg(not(linked_artifact_maker))]
+fn symbol() -> *mut c_void {
+    let name = c"OrtTrainingArtifactsGetApi";
+    // SAFETY: the name is a C string; dlsym has no other precondition.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+#[cfg(linked_artifact_maker)]
+fn symbol() -> *mut c_void {
+    unsafe extern "C" {
+        fn OrtTrainingArtifactsGetApi(version: u32) -> *const Api;
+    }
+    OrtTrainingArtifactsGetApi as *mut c_void
+}
+
 /// The functions of the library in this process.
 #[derive(Clone, Copy)]
 pub(crate) struct Native(&'static Api);
@@ -127,9 +143,7 @@ impl Native {
     /// The ONNX Runtime in this process was built without them, or with another version of them.
     pub(crate) fn get() -> Result<Self> {
         type GetApi = unsafe extern "C" fn(u32) -> *const Api;
-        let name = c"OrtTrainingArtifactsGetApi";
-        // SAFETY: the name is a C string; dlsym has no other precondition.
-        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let symbol = symbol();
         if symbol.is_null() {
             return Err(ArtifactsError::Unavailable(
                 "this ONNX Runtime was built without the artifact maker: build it with the feature `artifacts` \
