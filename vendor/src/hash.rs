@@ -69,7 +69,7 @@ fn digest<D: Digest>(file: &mut File) -> io::Result<String> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -61,6 +61,8 @@ mod manifest;
 #[cfg(feature = "fetch-build")]
 pub mod notices;
 #[cfg(feature = "fetch-build")]
+pub mod pack;
+#[cfg(feature = "fetch-build")]
 mod package;
 #[cfg(feature = "fetch-build")]
 mod patch;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use onnxruntime_training_src::progress::{Lines, Progress};
-use onnxruntime_training_src::{Build, Cache, Error, Install, Launcher, Result, notices};
+use onnxruntime_training_src::{Build, Cache, Error, Install, Launcher, Result, notices, pack};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +55,24 @@ enum Command {
     Path {
         #[command(flatten)]
         options: Options,
+    },
+    /// Write the install to one file, for machines that shall not build it
+    Pack {
+        #[command(flatten)]
+        options: Options,
+        /// Pack this prefix instead of the install of these settings
+        #[arg(long, value_name = "FOLDER")]
+        prefix: Option<PathBuf>,
+        /// The file to write; default: the install's name with .tar.xz, in this folder
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Check a file that `pack` wrote, and install what it holds
+    Unpack {
+        #[command(flatten)]
+        options: Options,
+        /// The file
+        archive: PathBuf,
     },
     /// Remove what is kept: build folders, sources and downloads
     Clean {
@@ -234,13 +252,36 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Command::Path { options } => match options.build()?.find_installed() {
             Some(install) => println!("{}", install.root.display()),
-            None => {
-                eprintln!(
-                    "nothing is installed for these settings; `onnxruntime-training-src build` builds it"
-                );
-                return Ok(ExitCode::FAILURE);
-            }
+            None => return Ok(nothing_installed()),
         },
+        Command::Pack {
+            options,
+            prefix,
+            output,
+        } => {
+            let install = match prefix {
+                Some(prefix) => Install::open(prefix)?,
+                None => match options.build()?.find_installed() {
+                    Some(install) => install,
+                    None => return Ok(nothing_installed()),
+                },
+            };
+            let archive = output.unwrap_or_else(|| pack::file_name(&install));
+            pack::pack(&install.root, &archive)?;
+            println!("{}", archive.display());
+        }
+        Command::Unpack { options, archive } => {
+            let build = options.build()?;
+            let install = pack::unpack(&archive, build.cache_ref())?;
+            describe(&install);
+            if build.find_installed().is_none_or(|found| found != install) {
+                // Made by another compiler, say: cargo would build one of its own.
+                println!(
+                    "\nIt is of other settings than these. To have it used: export ORT_TRAINING_PREFIX={}",
+                    install.root.display()
+                );
+            }
+        }
         Command::Clean { installs } => {
             let cache = Cache::from_env()?;
             let mut folders = vec!["build", "sources", "downloads", "logs"];
@@ -258,6 +299,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Notices => print!("{}", notices::markdown()?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn nothing_installed() -> ExitCode {
+    eprintln!(
+        "nothing is installed for these settings; `onnxruntime-training-src build` builds it"
+    );
+    ExitCode::FAILURE
 }
 
 fn remove(path: &std::path::Path) -> Result<()> {
