@@ -98,23 +98,44 @@ pub(crate) fn tables() -> Result<&'static Tables> {
     }
 }
 
+/// The function `name` is not in the library's table, or its object is NULL.
 #[cold]
 pub(crate) fn missing(name: &str) -> Error {
+    let found = match tables() {
+        Ok(tables) => format!("{} with API version {}", tables.version, tables.api_version),
+        Err(error) => return error,
+    };
     Error::new(
         ErrorCode::NotImplemented,
-        format!("this ONNX Runtime has no function {name}"),
+        format!(
+            "{name}: this crate was built for ONNX Runtime's API version {}, the library that was loaded is {found} and \
+             does not have it",
+            sys::ORT_API_VERSION
+        ),
     )
 }
 
+/// The place of the last function of `OrtApi` that every accepted library has: ONNX Runtime appends, and holds itself to the
+/// size of each version (onnxruntime_c_api.cc, "Size of version 17 API cannot change").
+pub(crate) const LAST_OF_OLDEST: usize = 275;
+
 /// The function `name` of the table `ort` or `training`, as a `Result`. Use inside `unsafe`.
 macro_rules! entry {
-    (ort.$name:ident) => {
+    (ort.$name:ident) => {{
+        // Behind the end of an older library's table lies anything.
+        const {
+            let place = std::mem::offset_of!(ort_training_sys::OrtApi, $name) / size_of::<usize>();
+            assert!(
+                place <= $crate::api::LAST_OF_OLDEST,
+                "not in every library that is accepted"
+            );
+        }
         $crate::api::tables().and_then(|tables| {
             (&raw const (*tables.ort).$name)
                 .read()
                 .ok_or_else(|| $crate::api::missing(stringify!($name)))
         })
-    };
+    }};
     (training.$name:ident) => {
         $crate::api::tables()
             .and_then(|tables| tables.training())
@@ -281,6 +302,30 @@ mod tests {
             error.to_string().contains("built without training"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_a_library_lacks_names_both_versions() {
+        let error = missing("OrtApi::SomethingNew");
+        assert_eq!(error.code(), ErrorCode::NotImplemented);
+        let error = error.to_string();
+        for word in [
+            "OrtApi::SomethingNew",
+            &format!("version {}", sys::ORT_API_VERSION),
+            onnx_runtime_version().unwrap(),
+        ] {
+            assert!(error.contains(word), "{word:?} is not in {error}");
+        }
+    }
+
+    /// ONNX Runtime's own word for it.
+    #[test]
+    fn the_oldest_table_ends_where_it_is_said_to() {
+        let place = std::mem::offset_of!(
+            sys::OrtApi,
+            SessionOptionsAppendExecutionProvider_OpenVINO_V2
+        );
+        assert_eq!(place / size_of::<usize>(), LAST_OF_OLDEST);
     }
 
     #[test]
