@@ -39,6 +39,8 @@
 //! - `cuda`: configure the vendored build with CUDA.
 //! - `artifacts`: make training artifacts from ONNX models (module `artifacts`).
 //! - `ndarray`: conversions from and to `ndarray` arrays.
+//! - `safetensors`: parameters from and to safetensors files.
+//! - `static`: link ONNX Runtime into the program.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -76,6 +78,8 @@ mod text;
 mod training_builder;
 mod training_session;
 mod value;
+#[cfg(feature = "safetensors")]
+mod weights;
 
 pub use api::{api_version, ensure_training, onnx_runtime_version, set_seed};
 pub use artifact_check::ParameterSlot;
@@ -102,3 +106,5 @@ pub use tensor::{StringTensor, Tensor, TensorRef};
 pub use training_builder::TrainingSessionBuilder;
 pub use training_session::TrainingSession;
 pub use value::{AsValue, Value};
+#[cfg(feature = "safetensors")]
+pub use weights::{Strictness, WeightsReport};
