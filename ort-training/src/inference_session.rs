@@ -11,6 +11,7 @@ use ort_training_sys as sys;
 
 use crate::api::{call, release};
 use crate::class_labels::{LabelRange, check_labels};
+use crate::cuda::CudaStream;
 use crate::element::ElementType;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
@@ -36,6 +37,8 @@ pub struct InferenceSession {
     shared: Vec<bool>,
     labels: Vec<LabelRange>,
     has_device: bool,
+    /// Dropped after the session that runs on them was released.
+    _streams: Vec<CudaStream>,
 }
 
 // SAFETY: see the documentation of the type.
@@ -53,10 +56,14 @@ impl InferenceSession {
         }
     }
 
+    pub(crate) fn as_ptr(&self) -> *const sys::OrtSession {
+        self.raw.as_ptr()
+    }
+
     fn new(
         raw: NonNull<sys::OrtSession>,
         labels: Vec<LabelRange>,
-        has_device: bool,
+        options: &SessionOptions,
     ) -> Result<Self> {
         let mut session = Self {
             raw,
@@ -67,7 +74,8 @@ impl InferenceSession {
             names: Arc::new([]),
             shared: Vec::new(),
             labels,
-            has_device,
+            has_device: options.has_device(),
+            _streams: options.streams().to_vec(),
         };
         let pointer = session.raw.as_ptr();
         let (mut input_count, mut output_count) = (0, 0);
@@ -346,6 +354,6 @@ impl InferenceSessionBuilder {
             }
         }
         let raw = NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateSession"))?;
-        InferenceSession::new(raw, labels, options.has_device())
+        InferenceSession::new(raw, labels, &options)
     }
 }

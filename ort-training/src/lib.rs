@@ -37,6 +37,7 @@
 //! - `vendored` (default): build ONNX Runtime from pinned sources when `ORT_TRAINING_PREFIX` names no install.
 //! - `system`: ask pkg-config for an installed ONNX Runtime.
 //! - `cuda`: configure the vendored build with CUDA.
+//! - `cudarc`: device memory shared with the crate `cudarc`, without copying.
 //! - `artifacts`: make training artifacts from ONNX models (module `artifacts`).
 //! - `ndarray`: conversions from and to `ndarray` arrays.
 //! - `safetensors`: parameters from and to safetensors files.
@@ -85,7 +86,11 @@ pub use api::{api_version, ensure_training, onnx_runtime_version, set_seed};
 pub use artifact_check::ParameterSlot;
 pub use checkpoint::{Checkpoint, CheckpointMut, OptimizerState};
 pub use checkpoint_format::{CheckpointSummary, ParameterInfo};
-pub use cuda::{ArenaExtendStrategy, CudaOptions, DeviceTensor};
+pub use cuda::{
+    ArenaExtendStrategy, CopyScope, CudaAllocator, CudaChoice, CudaDevice, CudaLibrary,
+    CudaOptions, CudaStatus, CudaStream, CudnnConvAlgoSearch, DeviceMemory, DeviceOutput,
+    DeviceTensor, MemoryMeter, MemoryReport,
+};
 pub use element::{
     ElementType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, Int4x2, TensorElement, Uint4x2,
 };

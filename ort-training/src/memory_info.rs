@@ -110,6 +110,12 @@ impl fmt::Debug for MemoryInfo {
     }
 }
 
+/// Host memory that is locked for copies from and to CUDA devices, as ONNX Runtime's CUDA provider hands it out: not tied to
+/// one of them (cuda_allocator.h, `CUDAPinnedAllocator`).
+pub(crate) fn cuda_pinned() -> Result<MemoryInfo> {
+    create("CudaPinned", 0)
+}
+
 /// Memory of a CUDA device (wraps `OrtApi::CreateMemoryInfo` with `"Cuda"`). It cannot be paired with host data: what
 /// takes a [`MemoryInfo`] does not take this.
 #[derive(Debug, PartialEq)]

@@ -24,7 +24,7 @@ pub enum ParameterSet {
 }
 
 impl ParameterSet {
-    fn trainable_only(self) -> bool {
+    pub(crate) fn trainable_only(self) -> bool {
         self == Self::Trainable
     }
 }
@@ -57,7 +57,7 @@ impl TrainingSession {
             .filter(move |slot| slot.requires_grad || set == ParameterSet::All)
     }
 
-    fn ensure_float(&self, call: &str, set: ParameterSet) -> Result<()> {
+    pub(crate) fn ensure_float(&self, call: &str, set: ParameterSet) -> Result<()> {
         match self
             .parameter_layout(set)
             .find(|slot| slot.element_type != ElementType::Float32)
@@ -70,7 +70,7 @@ impl TrainingSession {
         }
     }
 
-    fn ensure_length(&self, call: &str, set: ParameterSet, found: usize) -> Result<()> {
+    pub(crate) fn ensure_length(&self, call: &str, set: ParameterSet, found: usize) -> Result<()> {
         let wanted = self.parameter_count(set)?;
         if wanted != found {
             return Err(Error::invalid_argument(format!(

@@ -8,10 +8,12 @@ use ort_training_sys as sys;
 
 use crate::api::release;
 use crate::class_labels::LabelRange;
+use crate::cuda::CudaStream;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::model_io::IoInfo;
 use crate::onnx_model::OnnxModel;
+use crate::session_options::SessionOptions;
 use crate::text::allocated_string;
 use crate::value::{AsValue, Identity};
 
@@ -21,18 +23,21 @@ pub(crate) struct SessionHandle {
     /// Released after the session.
     _buffers: Vec<Vec<u8>>,
     pub(crate) has_device: bool,
+    /// As above.
+    _streams: Vec<CudaStream>,
 }
 
 impl SessionHandle {
     pub(crate) fn new(
         raw: NonNull<sys::OrtTrainingSession>,
         buffers: Vec<Vec<u8>>,
-        has_device: bool,
+        options: &SessionOptions,
     ) -> Self {
         Self {
             raw,
             _buffers: buffers,
-            has_device,
+            has_device: options.has_device(),
+            _streams: options.streams().to_vec(),
         }
     }
 

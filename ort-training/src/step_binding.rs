@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 
 use crate::api::call;
 use crate::class_labels::check_labels;
+use crate::cuda::DeviceTensor;
 use crate::element::TensorElement;
 use crate::error::{Context, Error, Result};
-use crate::model_io::{Empty, check_inputs};
+use crate::model_io::{Empty, check_inputs, check_places};
 use crate::outputs::{LossPlace, Outputs, no_value};
 use crate::session_parts::StepIo;
 use crate::tensor::{StringTensor, Tensor, TensorRef};
@@ -30,6 +31,12 @@ impl<T: TensorElement> From<Tensor<T>> for BoundInput<'_> {
 
 impl<'a, T: TensorElement> From<TensorRef<'a, T>> for BoundInput<'a> {
     fn from(tensor: TensorRef<'a, T>) -> Self {
+        Self(tensor.into_raw_value(), PhantomData)
+    }
+}
+
+impl<'a, T: TensorElement> From<DeviceTensor<'a, T>> for BoundInput<'a> {
+    fn from(tensor: DeviceTensor<'a, T>) -> Self {
         Self(tensor.into_raw_value(), PhantomData)
     }
 }
@@ -96,10 +103,16 @@ pub struct StepBinding<'a> {
 unsafe impl Send for StepBinding<'_> {}
 
 impl<'a> StepBinding<'a> {
-    fn new(session: u64, step: Step, io: &StepIo, inputs: Vec<BoundInput<'a>>) -> Result<Self> {
+    fn new(
+        session: &TrainingSession,
+        step: Step,
+        io: &StepIo,
+        inputs: Vec<BoundInput<'a>>,
+    ) -> Result<Self> {
         let inputs: Vec<Value> = inputs.into_iter().map(|input| input.0).collect();
         let views: Vec<&dyn AsValue> = inputs.iter().map(|value| value as &dyn AsValue).collect();
         check_inputs(step.call(), &io.inputs, &views, Empty::Refused)?;
+        check_places(step.call(), session.handle.has_device, &io.inputs, &views)?;
         if let Some(index) = io.shared.iter().position(|shared| *shared) {
             return Err(Error::invalid_argument(format!(
                 "{}: output {:?} is an input of the model handed through; its memory cannot be reused",
@@ -112,7 +125,7 @@ impl<'a> StepBinding<'a> {
             .map(|value| value.as_ptr().cast_const())
             .collect();
         Ok(Self {
-            session,
+            session: session.id,
             step,
             inputs,
             input_pointers,
@@ -202,7 +215,7 @@ impl TrainingSession {
     /// # Errors
     /// As [`train_step`](Self::train_step).
     pub fn bind_train_step<'a>(&self, inputs: Vec<BoundInput<'a>>) -> Result<StepBinding<'a>> {
-        StepBinding::new(self.id, Step::Training, &self.training, inputs)
+        StepBinding::new(self, Step::Training, &self.training, inputs)
     }
 
     /// Binds the inputs of evaluation steps.
@@ -210,7 +223,7 @@ impl TrainingSession {
     /// # Errors
     /// As [`eval_step`](Self::eval_step).
     pub fn bind_eval_step<'a>(&self, inputs: Vec<BoundInput<'a>>) -> Result<StepBinding<'a>> {
-        StepBinding::new(self.id, Step::Evaluation, &self.evaluation()?.io, inputs)
+        StepBinding::new(self, Step::Evaluation, &self.evaluation()?.io, inputs)
     }
 
     /// A training step with bound inputs and outputs (wraps `OrtTrainingApi::TrainStep`).

@@ -54,7 +54,7 @@ impl TrainingSessionBuilder {
     /// Trains on a CUDA device.
     ///
     /// # Errors
-    /// This ONNX Runtime was built without CUDA, or the machine lacks its libraries.
+    /// As [`CudaStatus::ensure`](crate::CudaStatus::ensure): what is missing; settings that the provider refuses.
     pub fn cuda(mut self, options: CudaOptions) -> Result<Self> {
         // Now rather than in `build`, so that a program can fall back to the CPU; on options that are thrown away.
         SessionOptions::new()?.with_cuda(&options)?;
@@ -310,7 +310,7 @@ fn create(
         }
     }
     let raw = NonNull::new(raw).ok_or_else(|| crate::api::missing("CreateTrainingSession"))?;
-    Ok(SessionHandle::new(raw, buffers, options.has_device()))
+    Ok(SessionHandle::new(raw, buffers, options))
 }
 
 fn absolute(path: &Path) -> Result<std::ffi::CString> {

@@ -106,11 +106,13 @@ impl Value {
     /// Wraps device memory without copying it.
     ///
     /// # Safety
-    /// `data` points to the elements of `shape` in the memory that `memory` describes, valid as long as the value lives.
+    /// `data` points to the elements of `shape` in the memory that `memory` describes, valid as long as the value lives, and
+    /// unshared unless it is lent.
     pub(crate) unsafe fn from_device<T: TensorElement>(
         memory: &memory_info::CudaMemoryInfo,
         shape: &[usize],
         data: *mut T,
+        access: Access,
     ) -> Result<Self> {
         // SAFETY: by the contract of this function.
         let (raw, info) = unsafe { wrap(memory.as_ptr(), shape, data, false) }?;
@@ -119,8 +121,22 @@ impl Value {
             identity: Some(Identity::new()),
             info,
             backing: None,
-            access: Access::Lent,
+            access,
         })
+    }
+
+    /// # Safety
+    /// As [`from_runtime`](Self::from_runtime); `allocator` keeps alive what the value frees its memory with.
+    pub(crate) unsafe fn from_allocator(
+        raw: NonNull<sys::OrtValue>,
+        allocator: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        // SAFETY: by the contract of this function.
+        let mut value = unsafe { Self::from_runtime(raw) };
+        value.backing = Some(allocator);
+        // It does not come anew from a step, so that it can be known again.
+        value.identity = Some(Identity::new());
+        value
     }
 
     /// A tensor in host memory that ONNX Runtime allocates; its contents are not set.

@@ -1,9 +1,9 @@
 //! Which types threads may hand over and share: asserted by the compiler, so that a change of it is a decision.
 
 use ort_training::{
-    Checkpoint, CudaMemoryInfo, CudaOptions, DeviceTensor, Environment, Error, InferenceSession,
-    MemoryInfo, Outputs, RunOptions, SessionOptions, StepBinding, StringTensor, Tensor, TensorRef,
-    TrainingSession, TrainingSessionBuilder, Value,
+    Checkpoint, CudaAllocator, CudaDevice, CudaMemoryInfo, CudaOptions, CudaStream, DeviceTensor,
+    Environment, Error, InferenceSession, MemoryInfo, Outputs, RunOptions, SessionOptions,
+    StepBinding, StringTensor, Tensor, TensorRef, TrainingSession, TrainingSessionBuilder, Value,
 };
 
 fn send<T: Send>() {}
@@ -41,6 +41,8 @@ fn what_may_move_and_what_may_be_shared() {
     send::<SessionOptions>();
     send::<StepBinding<'static>>();
     send::<CudaOptions>();
+    send::<CudaAllocator>();
+    send::<CudaStream>();
     send::<Outputs>();
     send::<Value>();
     send::<Tensor<f32>>();
@@ -59,5 +61,9 @@ fn what_may_move_and_what_may_be_shared() {
     shared::<Environment>();
     shared::<MemoryInfo>();
     shared::<CudaMemoryInfo>();
+    shared::<DeviceTensor<'static, f32>>();
+    shared::<CudaAllocator>();
+    shared::<CudaStream>();
+    shared::<CudaDevice>();
     shared::<Error>();
 }
