@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use ort_training_sys as sys;
 
 use crate::api::{call, entry, release};
-use crate::cuda::CudaOptions;
-use crate::environment::LogSeverity;
+use crate::cuda::{CudaOptions, CudaStream};
+use crate::environment::{Environment, LogSeverity};
 use crate::error::{Error, Result};
 use crate::text::{c_path, c_string};
 
@@ -33,6 +33,8 @@ pub struct SessionOptions {
     raw: NonNull<sys::OrtSessionOptions>,
     has_device: bool,
     uses_environment_allocators: bool,
+    /// What providers that were added run on.
+    streams: Vec<CudaStream>,
 }
 
 // SAFETY: OrtSessionOptions is a plain C++ object without ties to a thread (abi_session_options_impl.h).
@@ -52,6 +54,7 @@ impl SessionOptions {
             raw,
             has_device: false,
             uses_environment_allocators: false,
+            streams: Vec::new(),
         })
     }
 
@@ -68,6 +71,7 @@ impl SessionOptions {
             raw,
             has_device: self.has_device,
             uses_environment_allocators: self.uses_environment_allocators,
+            streams: self.streams.clone(),
         })
     }
 
@@ -171,6 +175,11 @@ impl SessionOptions {
     pub fn with_config_entry(mut self, key: &str, value: &str) -> Result<Self> {
         let c_key = c_string("config key", key)?;
         let c_value = c_string("config value", value)?;
+        if self.config_entry(key)?.is_some() {
+            // ONNX Runtime warns of a value that is replaced, and ends the process where there is no logger yet to warn
+            // with (config_options.cc, `AddConfigEntry`, is `noexcept`).
+            Environment::shared()?;
+        }
         // SAFETY: the options are alive; both strings are copied.
         unsafe {
             call!(ort.AddSessionConfigEntry(self.raw.as_ptr(), c_key.as_ptr(), c_value.as_ptr()))?;
@@ -278,10 +287,11 @@ impl SessionOptions {
     /// Runs on a CUDA device what it can (wraps `OrtApi::SessionOptionsAppendExecutionProvider_CUDA_V2`).
     ///
     /// # Errors
-    /// This ONNX Runtime was built without CUDA, or the machine lacks its libraries.
+    /// As [`CudaStatus::ensure`](crate::CudaStatus::ensure): what is missing; settings that the provider refuses.
     pub fn with_cuda(mut self, options: &CudaOptions) -> Result<Self> {
         options.append_to(self.raw.as_ptr())?;
         self.has_device = true;
+        self.streams.extend(options.kept_stream().cloned());
         Ok(self)
     }
 
@@ -292,6 +302,10 @@ impl SessionOptions {
     /// Whether an execution provider with memory of its own was added.
     pub(crate) fn has_device(&self) -> bool {
         self.has_device
+    }
+
+    pub(crate) fn streams(&self) -> &[CudaStream] {
+        &self.streams
     }
 
     pub(crate) fn uses_environment_allocators(&self) -> bool {
