@@ -14,6 +14,7 @@ mod suggest;
 mod table;
 mod train;
 mod verify;
+mod weights;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,7 @@ enum Command {
     Inspect(inspect::Args),
     Train(train::Args),
     Verify(verify::Args),
+    Weights(weights::Args),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Train(args) => train::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Verify(args) => verify::run(&args),
+        Command::Weights(args) => weights::run(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

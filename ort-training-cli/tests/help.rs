@@ -30,7 +30,7 @@ fn examples(help: &str) -> Vec<Vec<String>> {
 #[test]
 fn examples_are_understood() {
     let empty = Sandbox::new();
-    for command in ["artifacts", "inspect", "train", "verify"] {
+    for command in ["artifacts", "inspect", "train", "verify", "weights"] {
         let examples = examples(&help(&[command, "--help"]));
         assert!(examples.len() >= 4, "{command}: {examples:?}");
         for example in examples {
