@@ -75,6 +75,7 @@ mod session_parts;
 mod shape;
 mod step_binding;
 mod tensor;
+mod tensor_data;
 mod text;
 mod training_builder;
 mod training_session;

@@ -6,6 +6,9 @@
 //! - ConvTranspose reads the second dimension of weights that may have none (`convTransposeShapeInference`).
 //! - Gradients are copied into accumulation buffers without a look at their sizes (gradient_control.cc,
 //!   `InPlaceAccumulatorV2`).
+//! - Shape inference of convolutions and pooling divides by their strides, and subtracts them from stated lengths one by
+//!   one (onnx's `convPoolShapeInference`).
+//! - Shape inference reads constants that have less data than dimensions: see `tensor_data`.
 //!
 //! What is right by ONNX's rules passes. Ranks and shapes are looked at where the model states them.
 
@@ -14,6 +17,10 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use crate::shape::element_count;
+
+/// The longest dimension that a model may state: 64 Gi elements. No machine feeds one, and counting through longer ones
+/// takes ONNX Runtime minutes to years.
+const LONGEST: i64 = 1 << 36;
 
 #[derive(Clone, PartialEq, Message)]
 struct ModelProto {
@@ -43,6 +50,8 @@ struct GraphProto {
     initializer: Vec<InitializerProto>,
     #[prost(message, repeated, tag = "11")]
     input: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     value_info: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "15")]
@@ -76,8 +85,12 @@ struct NodeProto {
 
 #[derive(Clone, PartialEq, Message)]
 struct AttributeProto {
+    #[prost(string, tag = "1")]
+    name: String,
     #[prost(message, optional, tag = "6")]
     g: Option<GraphProto>,
+    #[prost(int64, repeated, packed = "false", tag = "8")]
+    ints: Vec<i64>,
     #[prost(message, repeated, tag = "11")]
     graphs: Vec<GraphProto>,
     #[prost(message, optional, tag = "22")]
@@ -169,6 +182,7 @@ struct IndicesProto {
 
 /// Checks a model whose bytes have been found to be one; says what is wrong.
 pub(crate) fn check(model: &[u8]) -> Result<(), String> {
+    crate::tensor_data::check(model)?;
     let model = ModelProto::decode(model).map_err(|error| error.to_string())?;
     check_functions(&model.functions)?;
     if let Some(graph) = &model.graph {
@@ -188,10 +202,20 @@ fn check_graph(graph: &GraphProto) -> Result<(), String> {
         let name = tensor.values.as_ref().map_or("", |values| &values.name);
         check_sparse(tensor).map_err(|what| format!("sparse initializer {name:?}: {what}"))?;
     }
-    let shapes = graph
-        .input
-        .iter()
-        .chain(&graph.value_info)
+    let stated = graph.input.iter().chain(&graph.value_info);
+    for info in stated.clone().chain(&graph.output) {
+        let long = info.shape().unwrap_or_default().iter();
+        if let Some(long) = long
+            .filter_map(|dimension| dimension.dim_value)
+            .find(|&length| length > LONGEST)
+        {
+            return Err(format!(
+                "value {:?}: expected dimensions up to {LONGEST}, found {long}",
+                info.name
+            ));
+        }
+    }
+    let shapes = stated
         .filter_map(|info| Some((info.name.as_str(), info.shape()?)))
         .collect();
     check_nodes(&graph.node, &shapes)?;
@@ -245,6 +269,17 @@ fn check_nodes(nodes: &[NodeProto], shapes: &Shapes<'_>) -> Result<(), String> {
 
 fn check_node(node: &NodeProto, shapes: &Shapes<'_>) -> Result<(), String> {
     let shape = |index: usize| shapes.get(node.input.get(index)?.as_str()).copied();
+    if node.op_type.contains("Conv") || node.op_type.contains("Pool") {
+        for attribute in &node.attribute {
+            let named = ["strides", "dilations"].contains(&attribute.name.as_str());
+            if let Some(wrong) = attribute.ints.iter().find(|&&step| named && step < 1) {
+                return Err(format!(
+                    "{}: expected {} of 1 or more, found {wrong}",
+                    node.op_type, attribute.name
+                ));
+            }
+        }
+    }
     match node.op_type.as_str() {
         "ConvTranspose" => match shape(1) {
             Some(shape) => check_kernel(&node.input[1], shape.len()),
@@ -576,5 +611,35 @@ mod tests {
         check_op("ConvTranspose", [&[1, 2, 8], &[2, 3, 4]]).unwrap();
         let error = check_op("ConvTranspose", [&[1, 2], &[]]).unwrap_err();
         assert!(error.contains("rank 0"), "{error}");
+    }
+
+    #[test]
+    fn strides_and_lengths_out_of_range_are_named() {
+        let with = |operator: &str, name: &str, ints: &[i64], length: i64| {
+            let attribute = AttributeProto {
+                name: name.into(),
+                ints: ints.to_vec(),
+                ..AttributeProto::default()
+            };
+            let node = NodeProto {
+                op_type: operator.into(),
+                attribute: vec![attribute],
+                ..NodeProto::default()
+            };
+            check(&model(GraphProto {
+                node: vec![node],
+                output: vec![info("y", &[length])],
+                ..GraphProto::default()
+            }))
+        };
+        with("Conv", "strides", &[1, 2], 1 << 20).unwrap();
+        with("Conv", "pads", &[0, 0], 8).unwrap();
+        with("Slice", "dilations", &[0], 8).unwrap();
+        for (operator, name) in [("Conv", "strides"), ("MaxPool", "dilations")] {
+            let error = with(operator, name, &[1, 0], 8).unwrap_err();
+            assert!(error.contains(operator) && error.contains(name), "{error}");
+        }
+        let error = with("Conv", "strides", &[1], i64::MAX).unwrap_err();
+        assert!(error.contains("\"y\""), "{error}");
     }
 }

@@ -50,6 +50,8 @@ impl Forward {
                 "{what} ({size} bytes) is not an ONNX model, or a truncated one: {e}"
             ))
         })?;
+        crate::model_trust::check(&bytes)
+            .map_err(|error| ArtifactsError::InvalidModel(format!("{what}: {error}")))?;
         let forward = Self::from_proto(model, directory, what)?;
         Ok(Self {
             unknown: unknown_fields(&bytes),
