@@ -82,6 +82,8 @@ fn example_options(plan: example::model::Plan, out: &Path) -> example::options::
         model: Case::digits("digits").artifacts.join("forward.onnx"),
         artifacts: None,
         out: out.to_owned(),
+        cuda: None,
+        memory: false,
     }
 }
 

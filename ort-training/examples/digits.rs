@@ -28,7 +28,9 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use ort_training::artifacts::{ArtifactsBuilder, Loss, Optimizer};
-use ort_training::{Checkpoint, Environment, InferenceSession, SessionOptions, TensorRef};
+use ort_training::{
+    Checkpoint, CudaDevice, Environment, InferenceSession, MemoryMeter, SessionOptions, TensorRef,
+};
 
 use data::{Digits, PIXELS};
 use model::{Evaluation, Model, Plan};
@@ -36,6 +38,11 @@ use options::Options;
 
 /// How far two logits may lie apart: inference fuses operators, which rounds differently.
 const AGREEMENT: f32 = 1e-4;
+
+/// How far losses of two runs on the same device may lie apart.
+const DEVICE_TOLERANCE: f32 = 1e-3;
+/// How far a device's losses may lie from the CPU's by the end of a run.
+const CPU_TOLERANCE: f32 = 2e-2;
 
 fn main() -> ExitCode {
     let options = match Options::parse() {
@@ -70,6 +77,23 @@ fn make_artifacts(model: &Path, folder: &Path) -> Result<PathBuf, Box<dyn Error>
     Ok(folder.to_owned())
 }
 
+/// The furthest that the losses of two runs lie apart, or the step at which that is too far.
+fn compare(losses: &[f32], others: &[f32], tolerance: f32) -> Result<f32, String> {
+    let mut furthest = 0f32;
+    for (step, (loss, other)) in losses.iter().zip(others).enumerate() {
+        let same = loss.to_bits() == other.to_bits();
+        let apart = (loss - other).abs();
+        if !same && (tolerance == 0.0 || apart.is_nan() || apart > tolerance) {
+            return Err(format!("step {step}: loss {loss} and {other}"));
+        }
+        furthest = furthest.max(apart);
+    }
+    match losses.len() == others.len() {
+        true => Ok(furthest),
+        false => Err(format!("{} and {} steps", losses.len(), others.len())),
+    }
+}
+
 /// The whole run; returns how the final model does on the held-out images.
 pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     let started = Instant::now();
@@ -91,11 +115,15 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
         None => make_artifacts(&options.model, &options.out.join("artifacts"))?,
     };
     let env = Environment::builder("digits").build()?;
+    let mut memory = match options.cuda {
+        Some(device) if options.memory => Some(MemoryMeter::start(CudaDevice::open(device)?)?),
+        _ => None,
+    };
     let mut record = Record::new(&plan, training.count());
 
     // The first half, up to a checkpoint; dropping the session is what stopping the program would be.
     let checkpoint = options.out.join("half-way.ckpt");
-    let mut model = Model::start(&env, &artifacts, plan.seed)?;
+    let mut model = Model::start_on(&env, &artifacts, plan.seed, options.cuda)?;
     record.train(&mut model, &plan, &training, &held_out, (0, half))?;
     model.save(&checkpoint, half)?;
     let (before, _) = model.evaluate(&held_out)?;
@@ -107,9 +135,10 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
             .int_property("epochs")?
             .ok_or("the checkpoint has no property `epochs`")?,
     )?;
-    let mut model = Model::open(&env, &artifacts, state)?;
+    let mut model = Model::open_on(&env, &artifacts, state, options.cuda)?;
     let (after, _) = model.evaluate(&held_out)?;
-    if before != after {
+    let apart = (before.loss - after.loss).abs() + (before.accuracy - after.accuracy).abs();
+    if apart > options.cuda.map_or(0.0, |_| DEVICE_TOLERANCE) {
         return Err(format!(
             "resumed from {}: {after:?}, before it was {before:?}",
             checkpoint.display()
@@ -125,9 +154,15 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
     );
     record.train(&mut model, &plan, &training, &held_out, (done, plan.epochs))?;
     record.bar.finish_and_clear();
+    if let Some(meter) = &mut memory {
+        println!(
+            "memory        {} of the device, by all processes",
+            meter.sample()?
+        );
+    }
 
     let mut unbroken = Vec::new();
-    let mut again = Model::start(&env, &artifacts, plan.seed)?;
+    let mut again = Model::start_on(&env, &artifacts, plan.seed, options.cuda)?;
     again.train(
         &plan,
         &training,
@@ -135,14 +170,21 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
         |_, _, loss| unbroken.push(loss),
         |_, _| Ok(()),
     )?;
-    if let Some(step) =
-        (0..unbroken.len()).find(|&step| unbroken[step].to_bits() != record.losses[step].to_bits())
-    {
-        return Err(format!(
-            "step {step}: loss {} in the resumed run, {} in one that never stopped",
-            record.losses[step], unbroken[step]
-        )
-        .into());
+    // A device adds up in an order of its own; the CPU repeats itself bit for bit.
+    let tolerance = options.cuda.map_or(0.0, |_| DEVICE_TOLERANCE);
+    let furthest_loss = compare(&record.losses, &unbroken, tolerance)
+        .map_err(|error| format!("the resumed run and one that never stopped: {error}"))?;
+    if options.cuda.is_some() {
+        let mut losses = Vec::new();
+        let mut on_cpu = Model::start(&env, &artifacts, plan.seed)?;
+        let seen = |_: usize, _: &Digits, loss| losses.push(loss);
+        on_cpu.train(&plan, &training, (0, plan.epochs), seen, |_, _| Ok(()))?;
+        let furthest = compare(&losses, &unbroken, CPU_TOLERANCE)
+            .map_err(|error| format!("the CPU and the device: {error}"))?;
+        println!(
+            "result: digits: all {} losses within {furthest:.1e} of the CPU's",
+            losses.len()
+        );
     }
 
     let last = options.out.join("digits.ckpt");
@@ -173,10 +215,16 @@ pub fn run(options: &Options) -> Result<Evaluation, Box<dyn Error>> {
         "held out      accuracy {percent:.2} %, loss {:.4}",
         evaluation.loss
     );
-    println!(
-        "resumed       all {} losses are bit for bit those of an uninterrupted run",
-        unbroken.len()
-    );
+    match options.cuda {
+        None => println!(
+            "resumed       all {} losses are bit for bit those of an uninterrupted run",
+            unbroken.len()
+        ),
+        Some(_) => println!(
+            "resumed       all {} losses are within {furthest_loss:.1e} of an uninterrupted run's",
+            unbroken.len()
+        ),
+    }
     println!(
         "inference     accuracy {:.2} %, logits within {furthest:.1e} of the training session's",
         100.0 * inferred_accuracy

@@ -17,6 +17,7 @@ OrtStatus *parity_env(OrtEnv **env) { return parity_ort()->CreateEnv(ORT_LOGGING
 OrtStatus *parity_session_options(OrtSessionOptions **options) {
   OrtStatus *status = parity_ort()->CreateSessionOptions(options);
   if (status == NULL) status = parity_ort()->SetIntraOpNumThreads(*options, 1);
+  if (status == NULL) status = parity_append_cuda(*options);
   return status;
 }
 

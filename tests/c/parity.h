@@ -75,6 +75,9 @@ OrtAllocator *parity_allocator(void);
 OrtStatus *parity_env(OrtEnv **env);
 /* One thread, so that no sum depends on how work was split. */
 OrtStatus *parity_session_options(OrtSessionOptions **options);
+/* Sessions from now on are made on this CUDA device (cuda.c). */
+void parity_use_cuda(int number);
+OrtStatus *parity_append_cuda(OrtSessionOptions *options);
 char *parity_path(const char *folder, const char *file);
 /* The whole file; NULL when it can't be read. The caller frees it. */
 void *parity_read_file(const char *folder, const char *file, size_t *length);

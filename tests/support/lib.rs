@@ -3,6 +3,7 @@
 
 mod c;
 mod case;
+mod cuda;
 mod log;
 mod trainer;
 
@@ -15,6 +16,7 @@ pub mod random;
 
 pub use c::Scenario;
 pub use case::{Case, Column};
+pub use cuda::use_cuda;
 pub use log::{Log, Payload, Record, assert_same};
 pub use trainer::{Input, Trainer, log_inference, session_options};
 

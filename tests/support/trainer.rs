@@ -12,7 +12,7 @@ use crate::log::Log;
 
 /// One thread, as on the C side.
 pub fn session_options() -> Result<SessionOptions> {
-    SessionOptions::new()?.with_intra_op_threads(1)
+    crate::cuda::append(SessionOptions::new()?.with_intra_op_threads(1)?)
 }
 
 /// The inputs of a batch, borrowed from the case.

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ort_training::{
-    Checkpoint, Environment, OptimizerState, Result, SessionOptions, Tensor, TensorRef,
-    TrainingSession,
+    Checkpoint, CudaOptions, Environment, OptimizerState, Result, SessionOptions, Tensor,
+    TensorRef, TrainingSession,
 };
 
 use super::data::{Digits, PIXELS};
@@ -50,8 +50,23 @@ pub struct Evaluation {
 impl Model {
     /// Opens the artifacts' models on a checkpoint. One thread: the matrices are too small to share out.
     pub fn open(env: &Environment, artifacts: &Path, checkpoint: Checkpoint) -> Result<Self> {
-        let session = TrainingSession::builder(env)
-            .options(SessionOptions::new()?.with_intra_op_threads(1)?)
+        Self::open_on(env, artifacts, checkpoint, None)
+    }
+
+    /// As [`open`](Self::open), on a CUDA device if one is given.
+    pub fn open_on(
+        env: &Environment,
+        artifacts: &Path,
+        checkpoint: Checkpoint,
+        cuda: Option<u32>,
+    ) -> Result<Self> {
+        let mut builder =
+            TrainingSession::builder(env).options(SessionOptions::new()?.with_intra_op_threads(1)?);
+        if let Some(device) = cuda {
+            // All bits of float32, so that the losses are those of the CPU but for the order of sums.
+            builder = builder.cuda(CudaOptions::device(device).use_tf32(false))?;
+        }
+        let session = builder
             .checkpoint(checkpoint)
             .training_model(artifacts.join("training_model.onnx"))
             .eval_model(artifacts.join("eval_model.onnx"))
@@ -62,11 +77,18 @@ impl Model {
 
     /// Starts anew: weights uniform within ±1/√(inputs of the layer), drawn from the seed.
     pub fn start(env: &Environment, artifacts: &Path, seed: u64) -> Result<Self> {
-        let mut model = Self::open(
-            env,
-            artifacts,
-            Checkpoint::load(artifacts.join("checkpoint"))?,
-        )?;
+        Self::start_on(env, artifacts, seed, None)
+    }
+
+    /// As [`start`](Self::start), on a CUDA device if one is given.
+    pub fn start_on(
+        env: &Environment,
+        artifacts: &Path,
+        seed: u64,
+        cuda: Option<u32>,
+    ) -> Result<Self> {
+        let checkpoint = Checkpoint::load(artifacts.join("checkpoint"))?;
+        let mut model = Self::open_on(env, artifacts, checkpoint, cuda)?;
         let mut random = Random::new(seed, u64::MAX);
         let mut parameters = model.session.checkpoint().parameters().to_vec();
         // A layer's bias is bounded as its weights are; sorted by name in reverse, the weight comes first.

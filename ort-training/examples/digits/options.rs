@@ -19,6 +19,8 @@ OPTIONS:
     --model FILE       the ONNX model to train, images to logits (default: the one beside this example)
     --artifacts DIR    training artifacts made before (training_model.onnx, eval_model.onnx, optimizer_model.onnx and
                        checkpoint); without, they are made from the model, into `artifacts` in the --out folder
+    --cuda N           trains on the CUDA device with this number; an error where there is none
+    --memory           shows the device's memory in use, with --cuda
     --out DIR          where artifacts, checkpoints, the exported model and the loss curve go (default target/digits)
     --help             this text
 ";
@@ -30,6 +32,8 @@ pub struct Options {
     pub model: PathBuf,
     pub artifacts: Option<PathBuf>,
     pub out: PathBuf,
+    pub cuda: Option<u32>,
+    pub memory: bool,
 }
 
 impl Default for Options {
@@ -39,6 +43,8 @@ impl Default for Options {
             model: concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/digits/forward.onnx").into(),
             artifacts: None,
             out: "target/digits".into(),
+            cuda: None,
+            memory: false,
         }
     }
 }
@@ -56,6 +62,8 @@ impl Options {
                 Long("seed") => options.plan.seed = arguments.value()?.parse()?,
                 Long("model") => options.model = arguments.value()?.into(),
                 Long("artifacts") => options.artifacts = Some(arguments.value()?.into()),
+                Long("cuda") => options.cuda = Some(arguments.value()?.parse()?),
+                Long("memory") => options.memory = true,
                 Long("out") => options.out = arguments.value()?.into(),
                 Long("help") | Short('h') => {
                     print!("{HELP}");
@@ -71,6 +79,9 @@ impl Options {
         }
         if options.plan.batch_size == 0 {
             return Err("--batch-size: at least 1 is needed, found 0".into());
+        }
+        if options.memory && options.cuda.is_none() {
+            return Err("--memory: shows a device's memory and needs --cuda".into());
         }
         Ok(options)
     }
