@@ -52,7 +52,7 @@ impl Project {
                 ("src/c.cc", "int c() { return 3; }\n".into()),
                 (
                     "src/api.cc",
-                    "int a(); int b(); int c();\nextern \"C\" int sum() { return a() + b() + c(); }\n"
+                    "int a(); int b(); int c();\nextern \"C\" int OrtGetApiBase() { return a() + b() + c(); }\n"
                         .into(),
                 ),
             ],

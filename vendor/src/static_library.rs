@@ -53,11 +53,14 @@ pub(crate) fn make(build_dir: &Path, archive: &Path, log: &Path) -> Result<()> {
     // undefined too, and the linker would look for none of it.) The note: assembly of MLAS lacks it, and the stack of the
     // whole program would be executable for that.
     let unique = folder.join("unique.txt");
-    fs::write(&unique, unique_symbols(&all)?)
-        .map_err(Error::io(format!("writing {}", unique.display())))?;
+    let symbols = unique_symbols(&all)?;
+    fs::write(&unique, &symbols).map_err(Error::io(format!("writing {}", unique.display())))?;
     run("objcopy", &|objcopy| {
+        // clang makes no symbol unique, and an empty list is an error for objcopy.
+        if !symbols.is_empty() {
+            objcopy.arg(format!("--weaken-symbols={}", unique.display()));
+        }
         objcopy
-            .arg(format!("--weaken-symbols={}", unique.display()))
             .args(["--set-section-flags", ".note.GNU-stack=contents,readonly"])
             .arg(&all)
             .arg(&weak);
