@@ -44,8 +44,8 @@ impl Install {
     ///
     /// # Errors
     /// Says what was expected and what was found when the folder has no ONNX Runtime headers, headers without the
-    /// training API, headers of an ONNX Runtime older than 1.17, no library, or a library that is cut off or made
-    /// for another architecture. That the library was *built* with training can only be asked at run time
+    /// training API, headers of an ONNX Runtime older than 1.17, no library, or a library that is cut off, made
+    /// for another architecture, of another version than the headers, or none of ONNX Runtime. That the library was *built* with training can only be asked at run time
     /// (`OrtApi::GetTrainingApi` is not NULL).
     pub fn open(prefix: impl AsRef<Path>) -> Result<Install> {
         // Build scripts are told the target; elsewhere it is the machine that this runs on.
@@ -99,10 +99,24 @@ impl Install {
                 problem,
             ));
         }
+        let names = elf::dynamic_names(&library)
+            .map_err(Error::io(format!("reading {}", library.display())))?;
+        let own_version = match names.as_deref().map(library_version) {
+            Some(None) => {
+                return Err(Error::prefix(
+                    &root,
+                    format!("ONNX Runtime at {}", library.display()),
+                    "a library without its function OrtGetApiBase",
+                ));
+            }
+            Some(Some(version)) => version,
+            None => None,
+        };
         let lib_dir = library.parent().expect("a file has a folder").to_owned();
         let static_library = Some(lib_dir.join(STATIC_LIBRARY)).filter(|path| path.is_file());
         let info = fs::read_to_string(root.join(BUILD_INFO)).unwrap_or_default();
-        let version = find_version(&root, &lib_dir, &info, api_version);
+        let version =
+            own_version.unwrap_or_else(|| find_version(&root, &lib_dir, &info, api_version));
         if minor(&version) != Some(api_version) {
             return Err(Error::prefix(
                 &root,
@@ -231,6 +245,20 @@ fn api_version(header: &str) -> Option<u32> {
             .and_then(|rest| rest.split_whitespace().next())
             .and_then(|number| number.parse().ok())
     })
+}
+
+/// From the names in a library: nothing when it does not export ONNX Runtime's one function, else the version that its
+/// linker script names its symbols by (`VERS_1.21.0`), if it has one. File names and other files can tell another.
+fn library_version(names: &[u8]) -> Option<Option<String>> {
+    let names = || names.split(|byte| *byte == 0);
+    names().find(|name| *name == b"OrtGetApiBase")?;
+    Some(
+        names()
+            .find_map(|name| name.strip_prefix(b"VERS_"))
+            .and_then(|version| std::str::from_utf8(version).ok())
+            .filter(|version| minor(version).is_some())
+            .map(str::to_owned),
+    )
 }
 
 /// The full version: from what our build wrote, ONNX Runtime's own VERSION_NUMBER, pkg-config's file, or the name

@@ -239,3 +239,46 @@ fn libraries_that_cannot_be_linked_are_refused() {
     fake.write(LIBRARY, program);
     assert_says(&fake.refusal(), &["not a shared library"]);
 }
+
+/// A real shared library, linked as ONNX Runtime's is: its version names the symbols.
+fn linked(fake: &Fake, function: &str, version: &str) {
+    fake.write("api.c", format!("int {function}(void) {{ return 0; }}\n"));
+    fake.write(
+        "api.lds",
+        format!("VERS_{version} {{ global: {function}; local: *; }};\n"),
+    );
+    let status = std::process::Command::new("cc")
+        .args([
+            "-shared",
+            "-fPIC",
+            "-Wl,--version-script=api.lds",
+            "-o",
+            LIBRARY,
+            "api.c",
+        ])
+        .current_dir(fake.dir.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_library_itself_says_what_it_is() {
+    let fake = Fake::new();
+    linked(&fake, "OrtGetApiBase", "1.21.7");
+    assert_eq!(fake.open().unwrap().version, "1.21.7");
+    linked(&fake, "OrtGetApiBase", "1.22.0");
+    assert_says(
+        &fake.refusal(),
+        &["ORT_API_VERSION 21", "a library of version 1.22.0"],
+    );
+    linked(&fake, "AnotherFunction", "1.21.0");
+    assert_says(
+        &fake.refusal(),
+        &[
+            "expected ONNX Runtime at",
+            "libonnxruntime.so",
+            "without its function OrtGetApiBase",
+        ],
+    );
+}
