@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
+use super::libraries::reason;
 use crate::error::{Error, ErrorCode, Result};
 
 pub(crate) const LIBRARY: &str = "libcuda.so.1";
@@ -39,7 +40,7 @@ macro_rules! functions {
                         *symbol.map_err(|error| {
                             Error::new(
                                 ErrorCode::ExecutionProviderFail,
-                                format!("CUDA: expected a driver of CUDA 11 or newer, found a {LIBRARY} that lacks a function: {error}"),
+                                format!("CUDA: expected a driver of CUDA 11 or newer, found a {LIBRARY} that lacks a function: {}", reason(&error)),
                             )
                         })?
                     },)*
@@ -88,7 +89,8 @@ impl Driver {
             Error::new(
                 ErrorCode::ExecutionProviderFail,
                 format!(
-                    "CUDA: expected NVIDIA's driver, found no {LIBRARY} that can be loaded: {error}"
+                    "CUDA: expected NVIDIA's driver, found no {LIBRARY} that can be loaded: {}",
+                    reason(&error)
                 ),
             )
         })?;

@@ -165,13 +165,15 @@ fn load_path(path: &Path) -> std::result::Result<PathBuf, String> {
             let _ = ManuallyDrop::new(library);
             Ok(path.to_owned())
         }
-        Err(error) => {
-            let mut text = error.to_string();
-            if let Some(source) = std::error::Error::source(&error) {
-                text = format!("{text}: {source}");
-            }
-            Err(text)
-        }
+        Err(error) => Err(reason(&error)),
+    }
+}
+
+/// What the loader says, which `libloading` keeps behind its own words.
+pub(crate) fn reason(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
     }
 }
 
