@@ -73,6 +73,7 @@ mod run_options;
 mod session_options;
 mod session_parts;
 mod shape;
+mod sparse_tensor;
 mod step_binding;
 mod tensor;
 mod tensor_data;

@@ -1,22 +1,23 @@
 //! What ONNX Runtime takes on trust when it loads a model: looked at before it does.
 //!
-//! - Sparse tensors are written into dense memory at the places that their indices say, without a look at the bounds
-//!   (tensorprotoutils.cc, `CopySparseData`).
+//! - Sparse tensors are written into dense memory at the places that their indices say: see `sparse_tensor`.
 //! - A function of the model that calls itself is inlined without end (onnx's `InferShapeForFunctionNode`).
 //! - ConvTranspose reads the second dimension of weights that may have none (`convTransposeShapeInference`).
 //! - Gradients are copied into accumulation buffers without a look at their sizes (gradient_control.cc,
 //!   `InPlaceAccumulatorV2`).
 //! - Shape inference of convolutions and pooling divides by their strides, and subtracts them from stated lengths one by
 //!   one (onnx's `convPoolShapeInference`).
+//! - LSTM multiplies weights by the sizes of its attributes and inputs (lstm_base.cc checks the biases alone).
 //! - Shape inference reads constants that have less data than dimensions: see `tensor_data`.
 //!
 //! What is right by ONNX's rules passes. Ranks and shapes are looked at where the model states them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use prost::Message;
 
-use crate::shape::element_count;
+use crate::sparse_tensor::{self, SparseTensorProto};
 
 /// The longest dimension that a model may state: 64 Gi elements. No machine feeds one, and counting through longer ones
 /// takes ONNX Runtime minutes to years.
@@ -87,6 +88,8 @@ struct NodeProto {
 struct AttributeProto {
     #[prost(string, tag = "1")]
     name: String,
+    #[prost(int64, tag = "3")]
+    i: i64,
     #[prost(message, optional, tag = "6")]
     g: Option<GraphProto>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
@@ -132,52 +135,16 @@ struct DimensionProto {
 }
 
 impl ValueInfoProto {
-    fn shape(&self) -> Option<&[DimensionProto]> {
+    /// The dimensions, where they are numbers. A negative one stands for none.
+    fn shape(&self) -> Option<Vec<Option<i64>>> {
         let tensor = self.r#type.as_ref()?.tensor_type.as_ref()?;
-        Some(&tensor.shape.as_ref()?.dim)
+        let dimensions = tensor.shape.as_ref()?.dim.iter();
+        Some(
+            dimensions
+                .map(|dimension| dimension.dim_value.filter(|&length| length >= 0))
+                .collect(),
+        )
     }
-}
-
-impl DimensionProto {
-    /// Whether the two lengths are not known to differ.
-    fn may_be(&self, other: &Self) -> bool {
-        match (self.dim_value, other.dim_value) {
-            (Some(one), Some(other)) => one == other,
-            _ => true,
-        }
-    }
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SparseTensorProto {
-    #[prost(message, optional, tag = "1")]
-    values: Option<ValuesProto>,
-    #[prost(message, optional, tag = "2")]
-    indices: Option<IndicesProto>,
-    #[prost(int64, repeated, packed = "false", tag = "3")]
-    dims: Vec<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ValuesProto {
-    #[prost(int64, repeated, packed = "false", tag = "1")]
-    dims: Vec<i64>,
-    #[prost(string, tag = "8")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct IndicesProto {
-    #[prost(int64, repeated, packed = "false", tag = "1")]
-    dims: Vec<i64>,
-    #[prost(int32, tag = "2")]
-    data_type: i32,
-    #[prost(int32, repeated, tag = "5")]
-    int32_data: Vec<i32>,
-    #[prost(int64, repeated, tag = "7")]
-    int64_data: Vec<i64>,
-    #[prost(bytes = "vec", optional, tag = "9")]
-    raw_data: Option<Vec<u8>>,
 }
 
 /// Checks a model whose bytes have been found to be one; says what is wrong.
@@ -194,54 +161,33 @@ pub(crate) fn check(model: &[u8]) -> Result<(), String> {
         .try_for_each(|function| check_nodes(&function.node, &Shapes::new()))
 }
 
-/// The dimensions that a graph states of its values.
-type Shapes<'a> = BTreeMap<&'a str, &'a [DimensionProto]>;
+/// The dimensions that a graph states of its values, as far as they are numbers.
+type Shapes<'a> = BTreeMap<&'a str, Vec<Option<i64>>>;
 
 fn check_graph(graph: &GraphProto) -> Result<(), String> {
     for tensor in &graph.sparse_initializer {
-        let name = tensor.values.as_ref().map_or("", |values| &values.name);
-        check_sparse(tensor).map_err(|what| format!("sparse initializer {name:?}: {what}"))?;
+        sparse_tensor::check(tensor)
+            .map_err(|what| format!("sparse initializer {:?}: {what}", tensor.name()))?;
     }
-    let stated = graph.input.iter().chain(&graph.value_info);
-    for info in stated.clone().chain(&graph.output) {
-        let long = info.shape().unwrap_or_default().iter();
-        if let Some(long) = long
-            .filter_map(|dimension| dimension.dim_value)
-            .find(|&length| length > LONGEST)
-        {
+    let infos = graph.input.iter().chain(&graph.value_info);
+    let mut shapes = Shapes::new();
+    for info in infos.chain(&graph.output) {
+        let Some(shape) = info.shape() else {
+            continue;
+        };
+        if let Some(long) = shape.iter().flatten().find(|length| **length > LONGEST) {
             return Err(format!(
                 "value {:?}: expected dimensions up to {LONGEST}, found {long}",
                 info.name
             ));
         }
+        shapes.insert(&info.name, shape);
     }
-    let shapes = stated
-        .filter_map(|info| Some((info.name.as_str(), info.shape()?)))
-        .collect();
-    check_nodes(&graph.node, &shapes)?;
-    for node in graph
-        .node
-        .iter()
-        .filter(|node| node.op_type == "ConvTranspose")
-    {
-        let weights = graph
-            .initializer
-            .iter()
-            .find(|tensor| node.input.get(1) == Some(&tensor.name));
-        if let Some(weights) = weights {
-            check_kernel(&weights.name, weights.dims.len())?;
-        }
+    for tensor in &graph.initializer {
+        let dims = tensor.dims.iter().copied().map(Some).collect();
+        shapes.insert(&tensor.name, dims);
     }
-    Ok(())
-}
-
-fn check_kernel(weights: &str, rank: usize) -> Result<(), String> {
-    if rank < 3 {
-        return Err(format!(
-            "ConvTranspose: expected weights {weights:?} of rank 3 or more, found rank {rank}"
-        ));
-    }
-    Ok(())
+    check_nodes(&graph.node, &shapes)
 }
 
 fn check_nodes(nodes: &[NodeProto], shapes: &Shapes<'_>) -> Result<(), String> {
@@ -254,7 +200,7 @@ fn check_nodes(nodes: &[NodeProto], shapes: &Shapes<'_>) -> Result<(), String> {
                 .chain(&attribute.sparse_tensors);
             for tensor in tensors {
                 let output = node.output.first().map_or("", String::as_str);
-                check_sparse(tensor)
+                sparse_tensor::check(tensor)
                     .map_err(|what| format!("sparse tensor of the node of {output:?}: {what}"))?;
             }
             attribute
@@ -268,7 +214,10 @@ fn check_nodes(nodes: &[NodeProto], shapes: &Shapes<'_>) -> Result<(), String> {
 }
 
 fn check_node(node: &NodeProto, shapes: &Shapes<'_>) -> Result<(), String> {
-    let shape = |index: usize| shapes.get(node.input.get(index)?.as_str()).copied();
+    let shape = |index: usize| {
+        let name = node.input.get(index)?.as_str();
+        Some((name, shapes.get(name)?.as_slice()))
+    };
     if node.op_type.contains("Conv") || node.op_type.contains("Pool") {
         for attribute in &node.attribute {
             let named = ["strides", "dilations"].contains(&attribute.name.as_str());
@@ -282,32 +231,69 @@ fn check_node(node: &NodeProto, shapes: &Shapes<'_>) -> Result<(), String> {
     }
     match node.op_type.as_str() {
         "ConvTranspose" => match shape(1) {
-            Some(shape) => check_kernel(&node.input[1], shape.len()),
-            None => Ok(()),
+            Some((name, shape)) if shape.len() < 3 => Err(format!(
+                "ConvTranspose: expected weights {name:?} of rank 3 or more, found rank {}",
+                shape.len()
+            )),
+            _ => Ok(()),
         },
-        "InPlaceAccumulatorV2" => {
-            let (Some(buffer), Some(gradient)) = (shape(0), shape(1)) else {
-                return Ok(());
-            };
-            let fits = buffer.len() == gradient.len()
-                && buffer
-                    .iter()
-                    .zip(gradient)
-                    .all(|(one, other)| one.may_be(other));
-            if fits {
-                return Ok(());
+        "InPlaceAccumulatorV2" => match (shape(0), shape(1)) {
+            (Some((_, buffer)), Some((name, gradient))) if !may_be(buffer, gradient) => {
+                Err(format!(
+                    "gradient {name:?}: expected the shape of its accumulation buffer, {}, found {}",
+                    Listed(buffer),
+                    Listed(gradient)
+                ))
             }
-            let lengths = |shape: &[DimensionProto]| -> Vec<Option<i64>> {
-                shape.iter().map(|dimension| dimension.dim_value).collect()
-            };
-            Err(format!(
-                "gradient {:?}: expected the shape of its accumulation buffer, {:?}, found {:?}",
-                node.input[1],
-                lengths(buffer),
-                lengths(gradient)
-            ))
+            _ => Ok(()),
+        },
+        "LSTM" => {
+            let hidden = node
+                .attribute
+                .iter()
+                .find(|attribute| attribute.name == "hidden_size")
+                .map(|attribute| attribute.i);
+            let gates = hidden.and_then(|hidden| hidden.checked_mul(4));
+            let features = shape(0).and_then(|(_, shape)| *shape.get(2)?);
+            for (index, last) in [(1, features), (2, hidden)] {
+                let wanted = [None, gates, last];
+                match shape(index) {
+                    Some((name, found)) if !may_be(&wanted, found) => {
+                        return Err(format!(
+                            "LSTM: expected weights {name:?} of shape {}, found {}",
+                            Listed(&wanted),
+                            Listed(found)
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether two shapes are not known to differ.
+fn may_be(one: &[Option<i64>], other: &[Option<i64>]) -> bool {
+    one.len() == other.len()
+        && one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| one.is_none() || other.is_none() || one == other)
+}
+
+/// A shape for messages: `[?, 3]`.
+struct Listed<'a>(&'a [Option<i64>]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lengths: Vec<String> = self
+            .0
+            .iter()
+            .map(|length| length.map_or("?".to_owned(), |length| length.to_string()))
+            .collect();
+        write!(f, "[{}]", lengths.join(", "))
     }
 }
 
@@ -356,83 +342,6 @@ fn called(nodes: &[NodeProto], functions: &[FunctionProto], found: &mut Vec<usiz
     }
 }
 
-/// A shape of numbers that may be anything, and the number of its elements.
-fn sized(what: &str, dims: &[i64]) -> Result<(Vec<usize>, usize), String> {
-    let refuse = || format!("impossible dimensions {dims:?} of {what}");
-    let shape: Vec<usize> = dims
-        .iter()
-        .map(|&dim| usize::try_from(dim).map_err(|_| refuse()))
-        .collect::<Result<_, _>>()?;
-    let count = element_count(&shape).map_err(|_| refuse())?;
-    Ok((shape, count))
-}
-
-fn check_sparse(tensor: &SparseTensorProto) -> Result<(), String> {
-    let empty = ValuesProto::default();
-    let (shape, dense) = sized("the tensor", &tensor.dims)?;
-    let (_, count) = sized("its values", &tensor.values.as_ref().unwrap_or(&empty).dims)?;
-    // Without values ONNX Runtime looks at no index. A tensor without dimensions has one element.
-    if count == 0 {
-        return Ok(());
-    }
-    let indices = tensor.indices.clone().unwrap_or_default();
-    let (indices_shape, indices_count) = sized("its indices", &indices.dims)?;
-    let places = indices.values()?;
-    let per_value = match indices_shape.as_slice() {
-        [_] => 1,
-        [_, rank] if *rank == shape.len() => *rank,
-        _ => {
-            return Err(format!(
-                "expected indices of shape [{count}] or [{count}, {}], found {indices_shape:?}",
-                shape.len()
-            ));
-        }
-    };
-    if indices_count != places.len() || count.checked_mul(per_value) != Some(indices_count) {
-        return Err(format!(
-            "expected indices for {count} values, found {} numbers in shape {indices_shape:?}",
-            places.len()
-        ));
-    }
-    let limits = if indices_shape.len() == 1 {
-        &[dense]
-    } else {
-        shape.as_slice()
-    };
-    for place in places.chunks(per_value.max(1)) {
-        for (&index, &limit) in place.iter().zip(limits) {
-            if usize::try_from(index).map_or(true, |index| index >= limit) {
-                return Err(format!("expected indices below {limit}, found {index}"));
-            }
-        }
-    }
-    Ok(())
-}
-
-impl IndicesProto {
-    fn values(&self) -> Result<Vec<i64>, String> {
-        // TensorProto.DataType: INT8, INT16, INT32, INT64.
-        fn read<const N: usize>(raw: &[u8], number: fn([u8; N]) -> i64) -> Vec<i64> {
-            raw.as_chunks()
-                .0
-                .iter()
-                .map(|bytes| number(*bytes))
-                .collect()
-        }
-        match (self.data_type, &self.raw_data) {
-            (3, Some(raw)) => Ok(read(raw, |bytes| i8::from_le_bytes(bytes).into())),
-            (5, Some(raw)) => Ok(read(raw, |bytes| i16::from_le_bytes(bytes).into())),
-            (6, Some(raw)) => Ok(read(raw, |bytes| i32::from_le_bytes(bytes).into())),
-            (7, Some(raw)) => Ok(read(raw, i64::from_le_bytes)),
-            (6, None) => Ok(self.int32_data.iter().map(|&index| index.into()).collect()),
-            (7, None) => Ok(self.int64_data.clone()),
-            (other, _) => Err(format!(
-                "expected indices of type int8, int16, int32 or int64 inside the model, found type {other}"
-            )),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,24 +354,12 @@ mod tests {
         .encode_to_vec()
     }
 
-    fn sparse(dims: &[i64], count: i64, indices: &[i64], shape: &[i64]) -> SparseTensorProto {
-        SparseTensorProto {
-            values: Some(ValuesProto {
-                dims: vec![count],
-                name: "w".into(),
-            }),
-            indices: Some(IndicesProto {
-                dims: shape.to_vec(),
-                data_type: 7,
-                int64_data: indices.to_vec(),
-                ..IndicesProto::default()
-            }),
-            dims: dims.to_vec(),
-        }
-    }
-
-    /// The answer for a model that has the tensor as an initializer, which is that for one that has it in a branch.
-    fn check_tensor(tensor: SparseTensorProto) -> Result<(), String> {
+    /// A sparse tensor is found as an initializer, in a branch and in a constant.
+    #[test]
+    fn sparse_tensors_are_found() {
+        // Without indices for its value.
+        let bytes: &[u8] = &[0x0a, 0x02, 0x08, 0x01, 0x18, 0x01];
+        let tensor = SparseTensorProto::decode(bytes).unwrap();
         let inner = GraphProto {
             sparse_initializer: vec![tensor.clone()],
             ..GraphProto::default()
@@ -475,59 +372,16 @@ mod tests {
             sparse_tensor: Some(tensor),
             ..AttributeProto::default()
         };
-        let answer = check(&model(inner));
-        for attribute in [branch, constant] {
-            let node = NodeProto {
+        let around = |attribute| GraphProto {
+            node: vec![NodeProto {
                 attribute: vec![attribute],
                 ..NodeProto::default()
-            };
-            let graph = GraphProto {
-                node: vec![node],
-                ..GraphProto::default()
-            };
-            assert_eq!(check(&model(graph)).is_ok(), answer.is_ok());
-        }
-        answer
-    }
-
-    #[test]
-    fn sparse_tensors_in_order_pass() {
-        for tensor in [
-            sparse(&[2, 3], 2, &[0, 5], &[2]),
-            sparse(&[2, 3], 2, &[0, 0, 1, 2], &[2, 2]),
-            sparse(&[0], 0, &[], &[0]),
-            sparse(&[], 1, &[0], &[1]),
-        ] {
-            check_tensor(tensor).unwrap();
-        }
-        let mut small = sparse(&[300], 2, &[], &[2]);
-        small.indices = Some(IndicesProto {
-            dims: vec![2],
-            data_type: 5,
-            raw_data: Some(vec![1, 0, 43, 1]),
-            ..IndicesProto::default()
-        });
-        check_tensor(small.clone()).unwrap();
-        small.dims = vec![299];
-        let error = check_tensor(small).unwrap_err();
-        assert!(error.contains("below 299, found 299"), "{error}");
-    }
-
-    #[test]
-    fn indices_out_of_range_are_named() {
-        for (tensor, words) in [
-            (sparse(&[2, 3], 1, &[6], &[1]), "below 6, found 6"),
-            (sparse(&[2, 3], 1, &[-1], &[1]), "below 6, found -1"),
-            (sparse(&[2, 3], 1, &[1, 3], &[1, 2]), "below 3, found 3"),
-            (sparse(&[2, 3], 1, &[0], &[1, 1]), "[1, 1]"),
-            (sparse(&[2, 3], 2, &[0], &[1]), "2 values"),
-            (sparse(&[2, 3], 2, &[0], &[2]), "found 1 numbers"),
-            (sparse(&[2, 3], i64::MAX, &[0], &[1]), "found 1 numbers"),
-            (sparse(&[2, -3], 1, &[0], &[1]), "impossible"),
-            (sparse(&[i64::MAX, 3], 1, &[0], &[1]), "impossible"),
-        ] {
-            let error = check_tensor(tensor).unwrap_err();
-            assert!(error.contains(words), "{words:?} is not in {error}");
+            }],
+            ..GraphProto::default()
+        };
+        for graph in [inner, around(branch), around(constant)] {
+            let error = check(&model(graph)).unwrap_err();
+            assert!(error.starts_with("sparse"), "{error}");
         }
     }
 
@@ -641,5 +495,46 @@ mod tests {
         }
         let error = with("Conv", "strides", &[1], i64::MAX).unwrap_err();
         assert!(error.contains("\"y\""), "{error}");
+    }
+
+    #[test]
+    fn weights_of_another_size_than_an_lstm_has_are_named() {
+        let with = |hidden: i64, x: &[i64], w: &[i64], r: &[i64]| {
+            let attribute = AttributeProto {
+                name: "hidden_size".into(),
+                i: hidden,
+                ..AttributeProto::default()
+            };
+            let node = NodeProto {
+                op_type: "LSTM".into(),
+                input: ["x", "w", "r"].map(String::from).to_vec(),
+                attribute: vec![attribute],
+                ..NodeProto::default()
+            };
+            let initializer = |name: &str, dims: &[i64]| InitializerProto {
+                name: name.into(),
+                dims: dims.to_vec(),
+            };
+            let mut graph = GraphProto {
+                node: vec![node],
+                input: vec![info("x", x)],
+                ..GraphProto::default()
+            };
+            graph.initializer = vec![initializer("w", w), initializer("r", r)];
+            // Their data are the affair of another check.
+            check_graph(&graph)
+        };
+        with(2, &[-1, -1, 5], &[1, 8, 5], &[1, 8, 2]).unwrap();
+        with(2, &[-1, -1, -1], &[2, 8, 5], &[2, 8, 2]).unwrap();
+        for (hidden, x, w, r) in [
+            (3, [-1, -1, 5], &[1, 8, 5][..], &[1, 8, 2][..]),
+            (2, [-1, -1, 4], &[1, 8, 5], &[1, 8, 2]),
+            (2, [-1, -1, 5], &[8, 5], &[1, 8, 2]),
+            (2, [-1, -1, 5], &[1, 8, 5], &[1, 8, 3]),
+            (i64::MAX, [-1, -1, 5], &[1, 8, 5], &[1, 8, 2]),
+        ] {
+            let error = with(hidden, &x, w, r).unwrap_err();
+            assert!(error.contains("LSTM"), "{error}");
+        }
     }
 }

@@ -35,7 +35,7 @@ fn training_models() {
         inputs: 2000,
         run: |index, folder| of_model(TRAINING, "training_models", index, folder),
         at_least: &[("built", 400), ("trained", 350), ("inferred", 350)],
-        hazards: &[(732, "gradient-shape")],
+        hazards: &[],
     }
     .test();
 }
@@ -127,12 +127,13 @@ fn shapes() {
 /// Each of these ends the process; what ends it is in docs/hazards.md.
 #[test]
 fn known_hazards() {
+    let hazards: Vec<(u64, &str)> = (0..).zip(hazards::ALL.map(|(name, _)| name)).collect();
     Suite {
         name: "known_hazards",
-        inputs: hazards::NAMES.len() as u64,
+        inputs: hazards.len() as u64,
         run: hazards::run,
         at_least: &[],
-        hazards: &[(0, hazards::NAMES[0])],
+        hazards: &hazards,
     }
     .test();
 }

@@ -36,16 +36,16 @@ const MOST_FAILURES: usize = 12;
 pub type Stages = Vec<&'static str>;
 
 /// A kind of inputs.
-pub struct Suite {
+pub struct Suite<'a> {
     /// Also that of its test function.
     pub name: &'static str,
     pub inputs: u64,
     /// Runs the input of this number. What it writes belongs into the folder.
     pub run: fn(u64, &Folder) -> Stages,
     /// How many inputs must get so far, so that the suite means something.
-    pub at_least: &'static [(&'static str, u64)],
+    pub at_least: &'a [(&'static str, u64)],
     /// Inputs that end the process inside ONNX Runtime, with the name that docs/hazards.md has for the reason.
-    pub hazards: &'static [(u64, &'static str)],
+    pub hazards: &'a [(u64, &'static str)],
 }
 
 /// Where an input may write, and where it is left to be looked at when that is asked for.
@@ -68,7 +68,7 @@ impl Folder {
     }
 }
 
-impl Suite {
+impl Suite<'_> {
     pub fn test(&self) {
         match std::env::var(RANGE) {
             Ok(range) => self.child(parse(&range)),
