@@ -59,6 +59,8 @@ mod hash;
 #[cfg(feature = "fetch-build")]
 mod manifest;
 #[cfg(feature = "fetch-build")]
+mod ninja_log;
+#[cfg(feature = "fetch-build")]
 pub mod notices;
 #[cfg(feature = "fetch-build")]
 pub mod pack;

@@ -11,6 +11,7 @@ use crate::compile;
 use crate::configure::Configured;
 use crate::error::{Error, Result};
 use crate::install::{BUILD_INFO, Install, STATIC_LIBRARY};
+use crate::ninja_log;
 use crate::sources::Folders;
 use crate::static_library;
 use crate::tools::Tools;
@@ -176,6 +177,13 @@ fn build_info(
     for (stage, time) in &timings.0 {
         writeln!(text, "{} = {:.1}", stage.name(), time.as_secs_f64())
             .expect("writing to a string");
+    }
+    text.push_str(
+        "\n# Seconds of the compilers by part, over all runs that this took; what a compiler cache had took next to none.\n\
+         [compiler_seconds]\n",
+    );
+    for (part, seconds) in ninja_log::seconds(&configured.dir) {
+        writeln!(text, "{} = {seconds:.1}", quoted(&part)).expect("writing to a string");
     }
     for (name, version, origin, hash) in &sources.made_of {
         write!(

@@ -188,6 +188,7 @@ fn an_archive_becomes_a_prefix_and_a_batch_that_collides_is_taken_apart() {
     let alone = info["compiled_alone_after_failure"].as_array().unwrap();
     assert_eq!(alone.len(), 3);
     assert!(info["timings"]["compile"].as_float().unwrap() > 0.0);
+    assert!(info["compiler_seconds"]["onnxruntime_common"].is_float());
     assert_eq!(info["source"][0]["name"].as_str(), Some("onnxruntime"));
 
     // Nothing of the making is left but the sources and the log.

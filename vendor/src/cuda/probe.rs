@@ -1,6 +1,7 @@
 //! What a folder holds of CUDA: versions, headers, libraries.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -93,6 +94,49 @@ pub(super) fn cudnn_version(home: &Path) -> Option<Version> {
     ))
 }
 
+/// The major version of CUDA that the runtime's headers are of.
+pub(super) fn runtime_major(home: &Path) -> Option<u32> {
+    let version = defined(&header(home, "cuda_runtime_api.h")?, "CUDART_VERSION")?;
+    Some(version / 1000)
+}
+
+/// The major version of CUDA that cuDNN is made for, by the name under which it asks for cuBLAS: cuDNN 9 comes for 12 and
+/// for 13, and neither its headers nor its own name tell. Reads up to a hundred megabytes.
+pub(super) fn cudnn_made_for(home: &Path) -> Option<u32> {
+    let file = fs::File::open(library(home, "cudnn_adv")?).ok()?;
+    number_after(file, b"libcublasLt.so.")
+}
+
+/// The number that follows the first `text` in what is read.
+fn number_after(mut from: impl Read, text: &[u8]) -> Option<u32> {
+    let mut window = Vec::new();
+    let mut chunk = vec![0; 1 << 20];
+    loop {
+        let read = from.read(&mut chunk).ok()?;
+        window.extend_from_slice(&chunk[..read]);
+        let mut at = 0;
+        // Step from one first letter to the next: comparing at every byte takes seconds without optimisation.
+        while let Some(step) = window[at..].iter().position(|byte| *byte == text[0]) {
+            at += step;
+            if window[at..].starts_with(text) {
+                let rest = &window[at + text.len()..];
+                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                if digits < rest.len() || read == 0 {
+                    return std::str::from_utf8(&rest[..digits]).ok()?.parse().ok();
+                }
+                break;
+            }
+            at += 1;
+        }
+        if read == 0 {
+            return None;
+        }
+        // What may be the beginning of the text, or a number that goes on, is kept for the next round.
+        let kept = (text.len() + 10).min(window.len());
+        window.drain(..window.len() - kept);
+    }
+}
+
 /// The newest gcc that the toolkit's headers let through: `#if __GNUC__ > 15` in `crt/host_config.h`.
 pub(super) fn newest_gcc(home: &Path) -> Option<u32> {
     let text = fs::read_to_string(header(home, "crt/host_config.h")?).ok()?;
@@ -120,4 +164,36 @@ pub(super) fn gcc_major(cxx: &Path) -> Option<u32> {
         return None;
     }
     run("-dumpversion")?.trim().split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands out a few bytes at a time, as a file may.
+    struct Slow<'a>(&'a [u8], usize);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let count = self.1.min(self.0.len());
+            into[..count].copy_from_slice(&self.0[..count]);
+            self.0 = &self.0[count..];
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn numbers_are_found_wherever_the_reads_end() {
+        let long = [
+            &[b'l'; 3000],
+            &b"\0libcublas.so.7\0libcublasLt.so.13\0libcublasLt.so.12"[..],
+        ]
+        .concat();
+        for step in [1, 2, 7, 13, 997, 1 << 20] {
+            let of = |bytes| number_after(Slow(bytes, step), b"libcublasLt.so.");
+            assert_eq!(of(&long), Some(13), "{step}");
+            assert_eq!(of(b"libcublasLt.so.12"), Some(12), "{step}");
+            assert_eq!(of(b"libcublasLt.so libcublasLt.s"), None, "{step}");
+        }
+    }
 }

@@ -170,6 +170,36 @@ fn parts_that_a_toolkit_lacks_are_all_named() {
     fails(fake.find().unwrap().check(&compiler()), &["libcudnn.so"]);
 }
 
+/// All of it compiles and links, and fails when the program runs.
+#[test]
+fn parts_of_another_cuda_are_named() {
+    let fake = Fake::new("13.0.88", 9);
+    fake.write("lib64/libcudnn_adv.so", "\u{7f}ELF libcublasLt.so.12\0");
+    fails(
+        fake.find().unwrap().check(&compiler()),
+        &[
+            "CUDNN_HOME",
+            "for CUDA 13",
+            "for CUDA 12",
+            "nvidia-cudnn-cu13",
+        ],
+    );
+    fake.write("lib64/libcudnn_adv.so", "\u{7f}ELF libcublasLt.so.13\0");
+    fake.write(
+        "include/cuda_runtime_api.h",
+        "#define CUDART_VERSION  13000\n",
+    );
+    fake.find().unwrap().check(&compiler()).unwrap();
+    fake.write(
+        "include/cuda_runtime_api.h",
+        "#define CUDART_VERSION  12040\n",
+    );
+    fails(
+        fake.find().unwrap().check(&compiler()),
+        &["CUDA_HOME", "headers of CUDA 13", "of CUDA 12", "13.0.88"],
+    );
+}
+
 /// As without nvvm: cicc is missing, and only compiling shows it.
 #[test]
 fn a_toolkit_that_does_not_compile_shows_what_nvcc_says() {

@@ -156,6 +156,21 @@ impl Toolkit {
                 ),
             ));
         }
+        if let Some(major) = probe::runtime_major(&self.cuda_home)
+            && major != self.cuda.0
+        {
+            return Err(incomplete(
+                format!(
+                    "headers of CUDA {}, as nvcc is; name a folder that holds one toolkit, or: {INSTALL}",
+                    self.cuda.0
+                ),
+                format!(
+                    "cuda_runtime_api.h of CUDA {major} beside nvcc {} in {}",
+                    self.cuda,
+                    self.cuda_home.display()
+                ),
+            ));
+        }
         if probe::library(&self.cudnn_home, "cudnn").is_none()
             && probe::library(&self.cuda_home, "cudnn").is_none()
         {
@@ -163,6 +178,22 @@ impl Toolkit {
                 name: "CUDNN_HOME".into(),
                 expected: format!("the folder of cuDNN 9 with its libraries; {INSTALL}"),
                 found: format!("no libcudnn.so in {}", self.cudnn_home.display()),
+            });
+        }
+        if let Some(major) = probe::cudnn_made_for(&self.cudnn_home)
+            && major != self.cuda.0
+        {
+            return Err(Error::Setting {
+                name: "CUDNN_HOME".into(),
+                expected: format!(
+                    "cuDNN 9 for CUDA {}, such as `pip install nvidia-cudnn-cu{}` unpacks; or: {INSTALL}",
+                    self.cuda.0, self.cuda.0
+                ),
+                found: format!(
+                    "cuDNN {} for CUDA {major} (it asks for libcublasLt.so.{major}) in {}",
+                    self.cudnn,
+                    self.cudnn_home.display()
+                ),
             });
         }
         if let (Some(newest), Some(gcc)) = (
