@@ -1,11 +1,14 @@
 //! Finds (or builds) ONNX Runtime, generates the bindings from its own header, and arranges that what cargo runs
 //! finds the library.
 
+mod features;
+
 use std::env;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use features::Wanted;
 use onnxruntime_training_src::Install;
 
 fn main() {
@@ -37,19 +40,16 @@ fn main() {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let wanted = Wanted {
+        in_program: cfg!(feature = "static"),
+        cuda: cfg!(feature = "cuda"),
+    };
+    wanted.check()?;
     let install = find_install()?;
-    if cfg!(feature = "static") {
-        link_statically(&install)?;
-    } else {
-        link_dynamically(&install, &out_dir)?;
-    }
-    if cfg!(feature = "cuda") && !install.features.is_empty() && !install.has_feature("cuda") {
-        return Err(format!(
-            "feature `cuda`: expected an ONNX Runtime built with CUDA, found {} with {}",
-            install.root.display(),
-            install.features.join(", ")
-        )
-        .into());
+    wanted.check_cuda(&install)?;
+    match wanted.archive(&install)? {
+        Some(archive) => link_statically(&install, &archive),
+        None => link_dynamically(&install, &out_dir)?,
     }
 
     println!("cargo:root={}", install.root.display());
@@ -74,22 +74,7 @@ fn link_dynamically(install: &Install, out_dir: &Path) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-fn link_statically(install: &Install) -> Result<(), Box<dyn Error>> {
-    if cfg!(feature = "cuda") {
-        return Err(
-            "features `static` and `cuda` are both on, perhaps each wanted by another crate of this tree (`cargo tree -e \
-             features -i ort-training-sys` tells): expected one of them, since the CUDA provider is a shared library that \
-             only the shared ONNX Runtime can load"
-                .into(),
-        );
-    }
-    let archive = install.static_library.as_ref().ok_or_else(|| {
-        format!(
-            "feature `static`: expected {}, found no such file; the vendored build makes one, and \
-             `onnxruntime-training-src build` an install with it",
-            install.lib_dir.join("libonnxruntime.a").display()
-        )
-    })?;
+fn link_statically(install: &Install, archive: &Path) {
     println!("cargo:rerun-if-changed={}", archive.display());
     println!(
         "cargo:rustc-link-search=native={}",
@@ -101,7 +86,6 @@ fn link_statically(install: &Install) -> Result<(), Box<dyn Error>> {
         println!("cargo:rustc-link-lib=dylib={library}");
     }
     println!("cargo:linkage=static");
-    Ok(())
 }
 
 /// First match wins: a prefix that the user names, pkg-config when asked for, the vendored build.
