@@ -52,7 +52,7 @@ pub fn mutate(model: &[u8], random: &mut Random) -> Vec<u8> {
 /// inputs later or never, and a test cannot tell where that came from.
 fn without_hazard(mut model: ModelProto) -> Option<Vec<u8>> {
     let mut found = false;
-    for graph in &mut model.graph {
+    if let Some(graph) = &mut model.graph {
         guard(&mut graph.node, &mut found);
     }
     for function in &mut model.functions {
