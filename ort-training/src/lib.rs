@@ -28,7 +28,8 @@
 //!   [`into_checkpoint`](TrainingSession::into_checkpoint): it outlives the session, as ONNX Runtime requires.
 //! - Inputs are checked against the model before ONNX Runtime sees them; errors name the input, what the model wants and
 //!   what was found.
-//! - Files are looked at first: a truncated or mutated checkpoint or model is an error in words, not a crash.
+//! - Files are looked at first: a truncated or mutated checkpoint or model is an error in words, not a crash. What cannot
+//!   be seen beforehand is listed, each with a test, in `docs/hazards.md` of the repository.
 //! - Host access to device memory does not compile: [`DeviceTensor`] has none.
 //! - Each type says whether threads may share it, and why.
 //!
