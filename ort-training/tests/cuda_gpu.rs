@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ort_training::{
     AsValue, Checkpoint, CudaAllocator, CudaDevice, CudaOptions, CudaStream, CudnnConvAlgoSearch,
-    DeviceTensor, MemoryMeter, OptimizerState, ParameterSet, TrainingSession,
+    MemoryMeter, OptimizerState, ParameterSet, TrainingSession,
 };
 use support::{digits_batch, env, fixture, one_thread, refused, session};
 
@@ -292,6 +292,7 @@ fn time_of_host_and_device_inputs() {
 #[ignore = "needs a GPU: an ONNX Runtime built with CUDA and a device"]
 fn slices_of_cudarc() {
     use cudarc::driver::CudaContext;
+    use ort_training::DeviceTensor;
 
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
