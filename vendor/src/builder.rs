@@ -12,6 +12,7 @@ use crate::hash::Fields;
 use crate::install::Install;
 use crate::manifest::Manifest;
 use crate::progress::{Event, Progress, Silent, Stage};
+use crate::reduced::Operators;
 use crate::sources::Sources;
 use crate::{assets, compile, configure, cuda, package, tools};
 
@@ -30,6 +31,7 @@ pub struct Build {
     pub(crate) target: String,
     pub(crate) cmake_args: Vec<String>,
     pub(crate) build_type: String,
+    pub(crate) reduced: Option<Operators>,
     pub(crate) unity: bool,
     pub(crate) own_protoc: bool,
     pub(crate) keep_symbols: bool,
@@ -68,6 +70,7 @@ impl Build {
             target: host_target(),
             cmake_args: Vec::new(),
             build_type: "Release".into(),
+            reduced: None,
             unity: true,
             own_protoc: false,
             keep_symbols: false,
@@ -118,6 +121,13 @@ impl Build {
     /// `Release` (default), `RelWithDebInfo`, `MinSizeRel` or `Debug`.
     pub fn build_type(mut self, build_type: impl Into<String>) -> Self {
         self.build_type = build_type.into();
+        self
+    }
+
+    /// Only these operators and types get kernels (default: all). A model that needs another is refused when it is
+    /// opened, by ONNX Runtime's error that names the operator.
+    pub fn reduced(mut self, operators: Operators) -> Self {
+        self.reduced = Some(operators);
         self
     }
 
@@ -211,7 +221,7 @@ impl Build {
     ///
     /// In it are the pins of every source (all origins of a source are declared equal, so that where a file came
     /// from does not matter; `BUILD-INFO.toml` says it), our patches, CMake files and C++, features, CMake arguments,
-    /// build type, target, compiler, unity batches (they change what is inlined), symbols, and the state of an own
+    /// build type, the operators of a reduced build, target, compiler, unity batches (they change what is inlined), symbols, and the state of an own
     /// checkout. Not in it: the compiler cache, the number of jobs, the folders.
     ///
     /// # Errors
@@ -239,6 +249,9 @@ impl Build {
             .add("unity", [u8::from(self.unity)])
             .add("own protoc", [u8::from(self.own_protoc)])
             .add("symbols", [u8::from(self.keep_symbols)]);
+        if let Some(operators) = &self.reduced {
+            fields.add("operators", operators.to_config());
+        }
         for name in ["CFLAGS", "CXXFLAGS", "LDFLAGS"] {
             fields.add(name, std::env::var(name).unwrap_or_default());
         }

@@ -8,6 +8,13 @@ fn build(dir: &Path) -> Build {
     build
 }
 
+fn operators(list: &str) -> Operators {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.config");
+    std::fs::write(&path, list).unwrap();
+    Operators::read([path]).unwrap()
+}
+
 #[test]
 fn the_key_changes_with_everything_that_decides_the_content() {
     let dir = tempfile::tempdir().unwrap();
@@ -29,6 +36,8 @@ fn the_key_changes_with_everything_that_decides_the_content() {
         plain.clone().cmake_arg("-DX=1"),
         plain.clone().cmake_arg("-DX=1").cmake_arg("-DY=1"),
         plain.clone().build_type("Debug"),
+        plain.clone().reduced(operators("ai.onnx;17;Add")),
+        plain.clone().reduced(operators("ai.onnx;17;Add,Mul")),
         plain.clone().target("aarch64-unknown-linux-gnu"),
         plain.clone().unity(false),
         plain.clone().own_protoc(true),
@@ -115,6 +124,13 @@ fn environment_variables_set_the_build() {
     assert_eq!(build.origins, [OriginKind::Debian, OriginKind::Pypi]);
     assert_eq!(build.sources_dir.as_deref(), Some(dir.path()));
     assert_eq!(build.build_type, "Debug");
+    assert_eq!(build.reduced, None);
+    let lists = ["a.config", "b.config"].map(|name| dir.path().join(name));
+    std::fs::write(&lists[0], "ai.onnx;17;Add").unwrap();
+    std::fs::write(&lists[1], "ai.onnx;17;Mul").unwrap();
+    let paths = std::env::join_paths(&lists).unwrap();
+    let build = with(&[("ORT_TRAINING_REDUCED_OPERATORS", paths.to_str().unwrap())]).unwrap();
+    assert_eq!(build.reduced, Some(operators("ai.onnx;17;Add,Mul")));
 }
 
 #[test]
@@ -141,6 +157,11 @@ fn variables_that_mean_nothing_are_refused_by_name() {
             "a checkout of ONNX Runtime",
         ),
         ("ORT_TRAINING_BUILD_TYPE", "Fast", "one of Release"),
+        (
+            "ORT_TRAINING_REDUCED_OPERATORS",
+            "/no/such/model.onnx",
+            "models (.onnx), lists of operators (.config), or folders",
+        ),
     ] {
         let text = with(&[(name, value)]).unwrap_err().to_string();
         assert!(

@@ -9,6 +9,7 @@ use crate::builder::{Build, Launcher};
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::features::on_off;
+use crate::reduced;
 use crate::sources::Folders;
 use crate::tools::Tools;
 
@@ -52,6 +53,9 @@ pub(crate) fn run(
     let ours = dir.join("ort-training");
     assets::write_to(&ours)?;
     let unity_skip = dir.join("unity-skip.txt");
+    if let Some(operators) = &build.reduced {
+        reduced::write_reduced_sources(operators, &sources.onnxruntime, dir, build.features.cuda)?;
+    }
     let args = arguments(build, tools, sources, &ours, &unity_skip);
     let configured = Configured {
         dir: dir.to_owned(),
@@ -138,6 +142,9 @@ fn arguments(
     ];
     args.extend(FIXED.iter().map(|arg| (*arg).to_owned()));
     args.extend(build.features.cmake_args());
+    if build.reduced.is_some() {
+        args.push("-Donnxruntime_REDUCED_OPS_BUILD=ON".into());
+    }
     let maps = path_maps(build, &sources.onnxruntime);
     for (variable, name) in [("CMAKE_C_FLAGS", "CFLAGS"), ("CMAKE_CXX_FLAGS", "CXXFLAGS")] {
         let own = std::env::var(name).unwrap_or_default();

@@ -65,6 +65,13 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A model, or a list of operators, cannot be used.
+    Model {
+        /// The file.
+        file: PathBuf,
+        /// What was expected and what was found.
+        problem: String,
+    },
     /// A patch does not fit.
     Patch {
         /// The patch's name.
@@ -161,6 +168,7 @@ impl fmt::Display for Error {
             Error::Archive { file, problem } => {
                 write!(f, "cannot unpack {}: {problem}", file.display())?;
             }
+            Error::Model { file, problem } => write!(f, "{}: {problem}", file.display())?,
             Error::Patch { patch, problem } => write!(f, "patch {patch} does not fit: {problem}")?,
             Error::Command {
                 doing,

@@ -31,6 +31,7 @@ mod building {
     pub use crate::fetch::OriginKind;
     pub use crate::hash::Hash;
     pub use crate::manifest::{Manifest, Origin, Source};
+    pub use crate::reduced::Operators;
     pub use crate::settings::VARIABLES;
 }
 #[cfg(feature = "fetch-build")]
@@ -70,6 +71,8 @@ mod package;
 mod patch;
 #[cfg(feature = "fetch-build")]
 pub mod progress;
+#[cfg(feature = "fetch-build")]
+mod reduced;
 #[cfg(feature = "fetch-build")]
 mod settings;
 #[cfg(feature = "fetch-build")]

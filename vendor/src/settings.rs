@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::builder::{Build, Launcher};
 use crate::error::{Error, Result};
 use crate::fetch::OriginKind;
+use crate::reduced::{self, Operators};
 
 /// `(variable, what it does)`, for `--help` and the README.
 pub const VARIABLES: &[(&str, &str)] = &[
@@ -44,6 +45,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (
         "ORT_TRAINING_BUILD_TYPE",
         "Release (default), RelWithDebInfo, MinSizeRel or Debug",
+    ),
+    (
+        "ORT_TRAINING_REDUCED_OPERATORS",
+        "models, lists of operators or folders with such, separated by colons; only their operators and types are compiled in",
     ),
     (
         "ORT_TRAINING_UNITY",
@@ -136,6 +141,9 @@ pub(crate) fn apply(build: &mut Build, var: &dyn Fn(&str) -> Option<String>) -> 
             });
         }
         build.build_type = build_type;
+    }
+    if let Some(paths) = get(reduced::VARIABLE) {
+        build.reduced = Some(Operators::read(std::env::split_paths(&paths))?);
     }
     if let Some(launcher) = get("ORT_TRAINING_COMPILER_LAUNCHER") {
         build.launcher = match launcher.as_str() {

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use onnxruntime_training_src::progress::{Lines, Progress};
-use onnxruntime_training_src::{Build, Cache, Error, Install, Launcher, Result, notices, pack};
+use onnxruntime_training_src::{
+    Build, Cache, Error, Install, Launcher, Operators, Result, notices, pack,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,6 +76,12 @@ enum Command {
         /// The file
         archive: PathBuf,
     },
+    /// Print the operators and types that a build for these models needs, in ONNX Runtime's format
+    Operators {
+        /// Models (.onnx), lists (.config), or folders with such
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
     /// Remove what is kept: build folders, sources and downloads
     Clean {
         /// Remove the installs too
@@ -99,6 +107,9 @@ struct Options {
     /// Release (default), RelWithDebInfo, MinSizeRel or Debug
     #[arg(long, value_name = "TYPE")]
     build_type: Option<String>,
+    /// Only the operators and types of this model, list (.config) or folder; can be given more than once
+    #[arg(long, value_name = "PATH")]
+    reduced: Vec<PathBuf>,
     /// Compile every source file by itself
     #[arg(long)]
     no_unity: bool,
@@ -148,6 +159,9 @@ impl Options {
         }
         if let Some(build_type) = &self.build_type {
             build = build.build_type(build_type);
+        }
+        if !self.reduced.is_empty() {
+            build = build.reduced(Operators::read(&self.reduced)?);
         }
         if self.no_unity {
             build = build.unity(false);
@@ -282,6 +296,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
                 );
             }
         }
+        Command::Operators { paths } => print!("{}", Operators::read(paths)?.to_config()),
         Command::Clean { installs } => {
             let cache = Cache::from_env()?;
             let mut folders = vec!["build", "sources", "downloads", "logs"];

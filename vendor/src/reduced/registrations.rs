@@ -1,0 +1,226 @@
+//! Copies of ONNX Runtime's registration files that register only what is needed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::{Operators, model};
+use crate::error::{Error, Result};
+
+/// Where ONNX Runtime's CMake files look for the copies, below the build folder.
+const FOLDER: &str = "op_reduction.generated";
+
+const TYPE_CONTROL: &str = "onnxruntime/core/providers/op_kernel_type_control_overrides.inc";
+
+const ENTRY: &str = "BuildKernelCreateInfo<ONNX_OPERATOR_";
+
+/// Writes the copies for a build. A copy that is there with the same text is left alone, for ninja's sake.
+pub(crate) fn write_reduced_sources(
+    operators: &Operators,
+    onnxruntime: &Path,
+    build_dir: &Path,
+    cuda: bool,
+) -> Result<()> {
+    for provider in ["cpu", "cuda"]
+        .into_iter()
+        .filter(|name| cuda || *name == "cpu")
+    {
+        for path in [
+            format!("onnxruntime/core/providers/{provider}/{provider}_execution_provider.cc"),
+            format!("onnxruntime/contrib_ops/{provider}/{provider}_contrib_kernels.cc"),
+            format!(
+                "orttraining/orttraining/training_ops/{provider}/{provider}_training_kernels.cc"
+            ),
+        ] {
+            copy(onnxruntime, build_dir, &path, &|text| {
+                reduce(operators, text)
+            })?;
+        }
+    }
+    copy(onnxruntime, build_dir, TYPE_CONTROL, &|text| {
+        restrict_types(&operators.types, text)
+    })
+}
+
+fn copy(
+    onnxruntime: &Path,
+    build_dir: &Path,
+    path: &str,
+    change: &dyn Fn(&str) -> Option<String>,
+) -> Result<()> {
+    let from = onnxruntime.join(path);
+    let text =
+        fs::read_to_string(&from).map_err(Error::io(format!("reading {}", from.display())))?;
+    let text = change(&text).ok_or_else(|| Error::Model {
+        file: from,
+        problem:
+            "expected kernel registrations as in ONNX Runtime 1.21, found none that can be read"
+                .into(),
+    })?;
+    let to = build_dir.join(FOLDER).join(path);
+    if fs::read_to_string(&to).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    let parent = to.parent().expect("below a folder");
+    fs::create_dir_all(parent)
+        .and_then(|()| fs::write(&to, text))
+        .map_err(Error::io(format!("writing {}", to.display())))
+}
+
+/// Leaves out the table entries `BuildKernelCreateInfo<ONNX_OPERATOR_..._CLASS_NAME(...)>,` of what is not needed.
+fn reduce(operators: &Operators, text: &str) -> Option<String> {
+    let mut reduced = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut entries = 0;
+    while let Some(at) = rest.find(ENTRY) {
+        let (before, entry) = rest.split_at(at);
+        reduced.push_str(before);
+        let open = entry.find('(')?;
+        let close = open + entry[open..].find(")>")?;
+        let end = close + 2 + usize::from(entry[close + 2..].starts_with(','));
+        entries += 1;
+        if is_needed(operators, &entry[open + 1..close])? {
+            reduced.push_str(&entry[..end]);
+        }
+        rest = &entry[end..];
+    }
+    reduced.push_str(rest);
+    (entries > 0).then_some(reduced)
+}
+
+/// `provider, domain, first version[, last version][, type...], name`.
+fn is_needed(operators: &Operators, arguments: &str) -> Option<bool> {
+    let arguments: Vec<&str> = arguments.split(',').map(str::trim).collect();
+    let [_, domain, ref middle @ .., name] = arguments[..] else {
+        return None;
+    };
+    let domain = match domain {
+        "kOnnxDomain" => "ai.onnx",
+        "kMLDomain" => "ai.onnx.ml",
+        "kMSDomain" => "com.microsoft",
+        "kMSNchwcDomain" => "com.microsoft.nchwc",
+        // The same operators as in ONNX's domain, at their versions, for tensors laid out otherwise.
+        "kMSInternalNHWCDomain" => "ai.onnx",
+        // What is not known is kept.
+        _ => return Some(true),
+    };
+    let versions: Vec<u64> = middle.iter().map_while(|text| text.parse().ok()).collect();
+    let first = *versions.first()?;
+    let types = middle[versions.len()..].iter().copied();
+    Some(
+        operators.needs(domain, first, versions.get(1).copied(), name)
+            && types
+                .into_iter()
+                .all(|name| is_type_needed(&operators.types, name)),
+    )
+}
+
+/// Types in registrations are joined by underscores: `float_int64_t`.
+fn is_type_needed(types: &BTreeSet<String>, joined: &str) -> bool {
+    if types.is_empty() {
+        return true;
+    }
+    let mut names: Vec<String> = Vec::new();
+    for part in joined.split('_') {
+        match names.last_mut() {
+            Some(last) if part == "t" => last.push_str("_t"),
+            _ => names.push(part.to_owned()),
+        }
+    }
+    names.iter().all(|name| {
+        let name = match name.as_str() {
+            "string" => "std::string",
+            name => name,
+        };
+        !model::is_type(name) || types.contains(name)
+    })
+}
+
+/// Kernels that hold code for many types compile it for those that are named here.
+fn restrict_types(types: &BTreeSet<String>, text: &str) -> Option<String> {
+    const BEGIN: &str = "// @@insertion_point_begin(allowed_types)@@\n";
+    let at = text.find(BEGIN)? + BEGIN.len();
+    if types.is_empty() {
+        return Some(text.to_owned());
+    }
+    let types: Vec<&str> = types.iter().map(String::as_str).collect();
+    Some(format!(
+        "{}ORT_SPECIFY_OP_KERNEL_GLOBAL_ALLOWED_TYPES({});\n{}",
+        &text[..at],
+        types.join(", "),
+        &text[at..]
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "  static const BuildKernelCreateInfoFn function_table[] = {
+      BuildKernelCreateInfo<void>,
+      BuildKernelCreateInfo<ONNX_OPERATOR_VERSIONED_KERNEL_CLASS_NAME(kCpuExecutionProvider, kOnnxDomain, 6, 10, Clip)>,
+      BuildKernelCreateInfo<ONNX_OPERATOR_KERNEL_CLASS_NAME(kCpuExecutionProvider, kOnnxDomain, 11, Clip)>,
+      BuildKernelCreateInfo<ONNX_OPERATOR_TYPED_KERNEL_CLASS_NAME(kCpuExecutionProvider, kMSDomain, 1, float_int64_t,
+                                                                  Loss)>,
+      BuildKernelCreateInfo<ONNX_OPERATOR_TYPED_KERNEL_CLASS_NAME(
+          kCpuExecutionProvider, kMSDomain, 1, double_int64_t, Loss)>,
+      BuildKernelCreateInfo<ONNX_OPERATOR_KERNEL_CLASS_NAME(kCpuExecutionProvider, kOwnDomain, 1, Own)>};
+";
+
+    fn entries(text: &str) -> Vec<String> {
+        text.split(ENTRY)
+            .skip(1)
+            .map(|entry| {
+                let open = entry.find('(').unwrap();
+                let arguments = &entry[open + 1..entry.find(')').unwrap()];
+                arguments
+                    .split(',')
+                    .map(str::trim)
+                    .skip(1)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn entries_are_kept_by_domain_version_name_and_type() {
+        let operators = Operators::parse(
+            "ai.onnx;12;Clip\ncom.microsoft;1;Loss\n!globally_allowed_types;float,int64_t",
+        )
+        .unwrap();
+        let reduced = reduce(&operators, TABLE).unwrap();
+        assert_eq!(
+            entries(&reduced),
+            [
+                "kOnnxDomain 11 Clip",
+                "kMSDomain 1 float_int64_t Loss",
+                "kOwnDomain 1 Own"
+            ]
+        );
+        assert!(reduced.contains("BuildKernelCreateInfo<void>,") && reduced.ends_with("};\n"));
+        let untyped = Operators::parse("ai.onnx;10;Clip\ncom.microsoft;1;Loss").unwrap();
+        assert_eq!(
+            entries(&reduce(&untyped, TABLE).unwrap()),
+            [
+                "kOnnxDomain 6 10 Clip",
+                "kMSDomain 1 float_int64_t Loss",
+                "kMSDomain 1 double_int64_t Loss",
+                "kOwnDomain 1 Own"
+            ]
+        );
+        assert_eq!(reduce(&operators, "nothing of the kind"), None);
+    }
+
+    #[test]
+    fn types_go_to_the_insertion_point() {
+        let text = "a\n// @@insertion_point_begin(allowed_types)@@\n// @@insertion_point_end(allowed_types)@@\n";
+        let types = BTreeSet::from(["float".to_owned(), "bool".to_owned()]);
+        assert_eq!(
+            restrict_types(&types, text).unwrap(),
+            "a\n// @@insertion_point_begin(allowed_types)@@\n\
+             ORT_SPECIFY_OP_KERNEL_GLOBAL_ALLOWED_TYPES(bool, float);\n// @@insertion_point_end(allowed_types)@@\n"
+        );
+        assert_eq!(restrict_types(&types, "a"), None);
+    }
+}
