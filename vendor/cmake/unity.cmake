@@ -83,7 +83,8 @@ unity_target(onnx BATCH 8
 unity_target(libprotobuf-lite BATCH 8
   # these leave protobuf's port macros defined
   ALONE "/arenaz_sampler\\.cc$" "/generated_message_tctable_[a-z]+\\.cc$" "/inlined_string_field\\.cc$")
-unity_target(re2 BATCH 8)
+unity_target(re2 BATCH 8
+  ALONE "/nfa\\.cc$" "/onepass\\.cc$" "/prefilter_tree\\.cc$") # each defines ExtraDebug
 
 # ONNX's schema definitions are run once, when the library is loaded, and are a third cheaper to compile like this.
 if(TARGET onnx)
