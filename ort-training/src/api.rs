@@ -73,24 +73,40 @@ impl Tables {
         })
     }
 
+    #[inline]
     pub(crate) fn training(&self) -> Result<*const sys::OrtTrainingApi> {
         if self.training.is_null() {
-            return Err(Error::new(
-                ErrorCode::NotImplemented,
-                format!(
-                    "this ONNX Runtime ({}) was built without training: OrtApi::GetTrainingApi returned NULL; \
-                     link one that was built with onnxruntime_ENABLE_TRAINING_APIS=ON",
-                    self.version
-                ),
-            ));
+            return Err(self.no_training());
         }
         Ok(self.training)
     }
+
+    #[cold]
+    fn no_training(&self) -> Error {
+        Error::new(
+            ErrorCode::NotImplemented,
+            format!(
+                "this ONNX Runtime ({}) was built without training: OrtApi::GetTrainingApi returned NULL; \
+                 link one that was built with onnxruntime_ENABLE_TRAINING_APIS=ON",
+                self.version
+            ),
+        )
+    }
 }
 
+static TABLES: OnceLock<Result<Tables>> = OnceLock::new();
+
 /// The tables of the linked library; loaded on the first call.
+#[inline]
 pub(crate) fn tables() -> Result<&'static Tables> {
-    static TABLES: OnceLock<Result<Tables>> = OnceLock::new();
+    match TABLES.get() {
+        Some(Ok(tables)) => Ok(tables),
+        _ => load_tables(),
+    }
+}
+
+#[cold]
+fn load_tables() -> Result<&'static Tables> {
     // SAFETY: the linked library's own OrtGetApiBase.
     match TABLES.get_or_init(|| unsafe { Tables::load(sys::OrtGetApiBase()) }) {
         Ok(tables) => Ok(tables),
