@@ -119,9 +119,11 @@ def compare_parameters(
         if name not in found:
             raise Difference(f"buffer '{name}': expected in the trained weights, it is not there")
         # PyTorch's running variance is of the unbiased kind, ONNX's is not: they differ by the count of values.
-        far = np.abs(found[name] - state[name]).max() / np.abs(state[name]).max()
-        if far > (1e-3 if name.endswith("running_mean") else 0.1):
-            raise Difference(f"buffer '{name}': {far:.1e} of its largest element from PyTorch's")
+        variance = state[name.replace("running_mean", "running_var")]
+        scale, allowed = (np.sqrt(variance), 1e-3) if name.endswith("running_mean") else (variance, 0.1)
+        far = (np.abs(found[name] - state[name]) / scale).max()
+        if not far <= allowed:
+            raise Difference(f"buffer '{name}': {far:.1e} of {'the deviation' if allowed < 0.1 else 'it'} from PyTorch's")
     return worst, whose
 
 

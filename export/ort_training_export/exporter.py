@@ -15,7 +15,7 @@ import onnx
 import torch
 from onnx import numpy_helper
 
-from .graph import Untrainable, fold_constants, rename_value, training_form, untrainable
+from .graph import Untrainable, constants_from_initializers, fold_constants, rename_value, training_form, untrainable
 from .reference import Loss, array, flat_outputs, write_reference
 
 
@@ -36,6 +36,8 @@ class Exported:
     reference: Path | None = None
     #: Names in the `state_dict` that share another's tensor, and that other name.
     tied: dict[str, str] = field(default_factory=dict)
+    #: Parameters that do not require gradients in PyTorch: to be given to the artifact maker as frozen.
+    frozen: tuple[str, ...] = ()
     #: Operators that will not train; empty if all will.
     untrainable: tuple[Untrainable, ...] = ()
 
@@ -116,10 +118,12 @@ def export(
     fold_constants(proto)
     tied = _tied(model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    frozen = tuple(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     _restore_names(proto, model)
     _join_tied(proto, tied)
     _restore_values(proto, model)
     _check_parameters(proto, trained, tied)
+    constants_from_initializers(proto, [name for name, _ in model.named_parameters()])
     problems = tuple(untrainable(proto, trained))
     for problem in problems:
         warnings.warn(f"ONNX Runtime will not train this model: {problem}", stacklevel=2)
@@ -130,7 +134,7 @@ def export(
         sidecar = path.with_name(f"{path.stem}.reference.safetensors")
         details = {"exporter": exporter, "opset": str(opset), "rtol": "1e-4", "atol": "1e-5", "tied": json.dumps(tied)}
         write_reference(sidecar, model, dict(zip(names, inputs)), outputs, loss, details)
-    return Exported(path, opset, exporter, names, outputs, tuple(trained), sidecar, tied, problems)
+    return Exported(path, opset, exporter, names, outputs, tuple(trained), sidecar, tied, frozen, problems)
 
 
 def _argument_names(model: torch.nn.Module, count: int) -> tuple[str, ...]:

@@ -107,6 +107,31 @@ def training_form(model: onnx.ModelProto) -> int:
     return changed
 
 
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+
+
+def constants_from_initializers(model: onnx.ModelProto, parameters: Iterable[str]) -> list[str]:
+    """Makes `Constant` nodes of the floating-point initializers that are not parameters; returns their names.
+
+    The artifact maker trains initializers that a gradient reaches; buffers are not to be trained. Running statistics
+    of batch normalization stay: it knows them.
+    """
+    graph = model.graph
+    kept = set(parameters)
+    for node in graph.node:
+        if node.op_type == "BatchNormalization":
+            kept.update(node.input[3:5])
+    made = [t for t in graph.initializer if t.name not in kept and t.data_type in _FLOATS]
+    names = [tensor.name for tensor in made]
+    nodes = [onnx.helper.make_node("Constant", [], [t.name], name=f"{t.name}/constant", value=t) for t in made]
+    nodes += [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    rest = [onnx.TensorProto.FromString(t.SerializeToString()) for t in graph.initializer if t.name not in names]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(rest)
+    return names
+
+
 #: Elements of a constant that `fold_constants` may make: settings such as scales, sizes and axes are smaller.
 _SMALL = 64
 

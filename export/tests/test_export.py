@@ -132,7 +132,9 @@ def test_tied_weights_and_buffers(tmp_path: Path, exporter: str) -> None:
     assert result.tied == {"head.weight": "word.weight"}
     found = initializers(result.model)
     assert "word.weight" in found and "head.weight" not in found
-    np.testing.assert_array_equal(found["scale"], model.scale.numpy())
+    # Initializers are trained; a buffer is not one.
+    assert "scale" not in found
+    np.testing.assert_array_equal(constant(onnx.load(str(result.model)), "scale"), model.scale.numpy())
     longer = torch.tensor([[1, 2, 3, 4, 5]])
     (logits,) = ReferenceEvaluator(str(result.model)).run(None, {"tokens": longer.numpy()})
     np.testing.assert_allclose(logits, model(longer).detach().numpy(), rtol=1e-5, atol=1e-6)
@@ -162,6 +164,14 @@ def test_reference_holds_what_pytorch_computes(tmp_path: Path) -> None:
             losses.append(nn.functional.cross_entropy(model(images), labels).item())
             model.fc.bias[1] -= sign * step
     assert tensors["grad.fc.bias"][1] == pytest.approx((losses[0] - losses[1]) / (2 * step), abs=1e-4)
+
+
+def test_frozen_parameters_are_listed(tmp_path: Path) -> None:
+    model = Classifier()
+    model.conv.weight.requires_grad_(False)
+    result = export(model, torch.randn(2, 1, 8, 8), tmp_path / "m.onnx")
+    assert result.frozen == ("conv.weight",)
+    assert "conv.weight" not in result.parameters and "conv.weight" in initializers(result.model)
 
 
 def test_the_model_is_not_changed(tmp_path: Path) -> None:
