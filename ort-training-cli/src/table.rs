@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 pub fn table<const N: usize>(headings: [&str; N]) -> Table {
     let mut table = Table::new();
     table
-        .load_style(presets::UTF8_FULL_CONDENSED)
+        .load_preset(presets::UTF8_FULL_CONDENSED)
         .set_header(headings);
     // Only a terminal has a width to keep to; what goes into a file or a pipe keeps a row on a line.
     if std::io::stdout().is_terminal() {
@@ -55,7 +55,7 @@ pub fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
             text.push(',');
         }
         text.push(digit);

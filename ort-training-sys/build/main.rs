@@ -134,11 +134,11 @@ fn vendored_install() -> Result<Install, Box<dyn Error>> {
     } else {
         build
     };
-    if env::var_os("LIBCLANG_PATH").is_none()
-        && let Some(dir) = tools::libclang_dir(build.cache_ref())
-    {
-        // SAFETY: the build script has one thread at this point; bindgen reads the variable later.
-        unsafe { env::set_var("LIBCLANG_PATH", dir) };
+    if env::var_os("LIBCLANG_PATH").is_none() {
+        if let Some(dir) = tools::libclang_dir(build.cache_ref()) {
+            // SAFETY: the build script has one thread at this point; bindgen reads the variable later.
+            unsafe { env::set_var("LIBCLANG_PATH", dir) };
+        }
     }
     // Cargo shows these lines with -vv only; `onnxruntime-training-src build` shows them as they come.
     Ok(build.build_with(&progress::Lines::new())?)

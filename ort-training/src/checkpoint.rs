@@ -154,10 +154,8 @@ impl Checkpoint {
     /// goes (module.cc, `~Module`), which would cut the new session's.
     pub(crate) fn begin_session(&mut self, has_optimizer: bool) {
         self.attached = false;
-        if let Some(retired) = self.retired.take()
-            && retired.has_device
-            && self.moments > 0
-        {
+        let retired = self.retired.take();
+        if retired.is_some_and(|retired| retired.has_device && self.moments > 0) {
             self.optimizer_state_lost = true;
         }
         if has_optimizer {

@@ -30,7 +30,7 @@ impl<'a> Buffer<'a> {
             ));
         }
         // Writers align the end as well, so a file that lost no more than its last padding is noticed, too.
-        if !bytes.len().is_multiple_of(4) {
+        if bytes.len() % 4 != 0 {
             return malformed(format!(
                 "expected a multiple of 4 bytes, found {}; the end is missing or something follows it",
                 bytes.len()

@@ -94,19 +94,14 @@ impl IoInfo {
             (Ok(element_type), Ok(shape)) => (element_type, shape),
             (Err(error), _) | (_, Err(error)) => return error,
         };
+        let rank = self.dimensions.as_ref().map(|dimensions| dimensions.len());
         let reason = if self
             .element_type
             .is_some_and(|wanted| wanted != element_type)
         {
             String::new()
-        } else if let Some(dimensions) = &self.dimensions
-            && dimensions.len() != shape.len()
-        {
-            format!(
-                ": expected rank {}, found rank {}",
-                dimensions.len(),
-                shape.len()
-            )
+        } else if let Some(rank) = rank.filter(|rank| *rank != shape.len()) {
+            format!(": expected rank {rank}, found rank {}", shape.len())
         } else if shape.contains(&0) {
             ": an empty batch holds nothing to learn from".to_owned()
         } else {

@@ -89,10 +89,8 @@ impl Outputs {
     /// # Errors
     /// There are more, or none.
     pub fn only(mut self) -> Result<Value> {
-        if self.values.len() == 1
-            && let Some(value) = self.values.pop()
-        {
-            return Ok(value);
+        if self.values.len() == 1 {
+            return Ok(self.values.swap_remove(0));
         }
         Err(Error::invalid_argument(format!(
             "outputs: expected a single one, found {}: {:?}",

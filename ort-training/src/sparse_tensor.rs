@@ -102,10 +102,9 @@ impl IndicesProto {
     fn values(&self) -> Result<Vec<i64>, String> {
         // TensorProto.DataType: INT8, INT16, INT32, INT64.
         fn read<const N: usize>(raw: &[u8], number: fn([u8; N]) -> i64) -> Vec<i64> {
-            raw.as_chunks()
-                .0
-                .iter()
-                .map(|bytes| number(*bytes))
+            let chunks = raw.chunks_exact(N);
+            chunks
+                .map(|bytes| number(bytes.try_into().expect("chunks of N bytes")))
                 .collect()
         }
         match (self.data_type, &self.raw_data) {

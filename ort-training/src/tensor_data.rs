@@ -119,11 +119,11 @@ impl<'a> Stated<'a> {
         let mut stated = Self::default();
         for (number, content) in Fields(tensor) {
             match (number, &content) {
-                (1, Content::Number(dim)) => stated.dims.push(dim.cast_signed()),
+                (1, Content::Number(dim)) => stated.dims.push(*dim as i64),
                 (1, Content::Bytes(packed)) => {
                     let mut packed = Fields(packed);
                     while let Some(dim) = packed.varint() {
-                        stated.dims.push(dim.cast_signed());
+                        stated.dims.push(dim as i64);
                     }
                 }
                 (2, Content::Number(data_type)) => stated.data_type = *data_type,

@@ -193,8 +193,8 @@ fn misfit(info: &ParameterInfo, view: &TensorView<'_>) -> Option<String> {
 }
 
 fn f32_tensor(view: &TensorView<'_>) -> Result<Tensor<f32>> {
-    let (chunks, _) = view.data().as_chunks::<4>();
-    let elements = chunks.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    let chunks = view.data().chunks_exact(4);
+    let elements = chunks.map(|bytes| f32::from_le_bytes(bytes.try_into().expect("four bytes")));
     Tensor::from_vec(view.shape(), elements.collect::<Vec<f32>>())
 }
 

@@ -183,7 +183,7 @@ pub(crate) fn logged(
         .open(log)
         .map_err(|error| failed(logging()(error)))?;
     writeln!(file, "$ {command:?}").map_err(|error| failed(logging()(error)))?;
-    let (reader, writer) = std::io::pipe()
+    let (reader, writer) = os_pipe::pipe()
         .and_then(|(reader, writer)| Ok((reader, (writer.try_clone()?, writer))))
         .map_err(|error| failed(Error::io("making a pipe")(error)))?;
     command.stdout(writer.0).stderr(writer.1);

@@ -44,9 +44,7 @@ pub(crate) fn problem(path: &Path, arch: &str) -> io::Result<Option<String>> {
         "riscv64" => Some((243, 2)),
         _ => None,
     };
-    if let Some((expected_machine, expected_class)) = expected
-        && (machine != expected_machine || head[4] != expected_class)
-    {
+    if expected.is_some_and(|expected| expected != (machine, head[4])) {
         return Ok(Some(format!(
             "a library for {}, while the target is {arch}",
             machine_name(machine)

@@ -13,9 +13,10 @@ pub(crate) fn seconds(build_dir: &Path) -> BTreeMap<String, f64> {
     let mut last: HashMap<&str, (u64, u64, &str)> = HashMap::new();
     for line in text.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
-        if let [start, end, _, output, hash] = fields[..]
-            && let (Ok(start), Ok(end)) = (start.parse(), end.parse())
-        {
+        let [start, end, _, output, hash] = fields[..] else {
+            continue;
+        };
+        if let (Ok(start), Ok(end)) = (start.parse(), end.parse()) {
             last.insert(output, (start, end, hash));
         }
     }

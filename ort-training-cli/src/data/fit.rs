@@ -67,7 +67,7 @@ fn row_shape(wanted: &[Dimension], len: usize) -> Option<Vec<usize>> {
         .count();
     let rest = match open {
         0 if fixed == len => 1,
-        1 if fixed > 0 && len.is_multiple_of(fixed) => len / fixed,
+        1 if fixed > 0 && len % fixed == 0 => len / fixed,
         _ => return None,
     };
     Some(

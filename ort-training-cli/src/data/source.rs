@@ -71,17 +71,15 @@ struct NamedFile {
 impl NamedFile {
     fn parse(text: &str) -> Self {
         // A file that is there is meant, whatever its name holds.
-        if !Path::new(text).exists()
-            && let Some((input, path)) = text.split_once('=')
-        {
-            return Self {
+        match text.split_once('=') {
+            Some((input, path)) if !Path::new(text).exists() => Self {
                 input: Some(input.to_owned()),
                 path: path.into(),
-            };
-        }
-        Self {
-            input: None,
-            path: text.into(),
+            },
+            _ => Self {
+                input: None,
+                path: text.into(),
+            },
         }
     }
 
@@ -255,11 +253,10 @@ fn read_archive(
     if let (Some(input), [], [array]) = (&file.input, pairs.as_slice(), names.as_slice()) {
         pairs.push((input, array));
     }
-    if let Some(missing) = open
+    let missing = open
         .iter()
-        .find(|spec| !pairs.iter().any(|(input, _)| *input == spec.name()))
-        && file.input.is_none()
-    {
+        .find(|spec| !pairs.iter().any(|(input, _)| *input == spec.name()));
+    if let (Some(missing), None) = (missing, &file.input) {
         bail!(
             "{}: expected an array '{}' for the model's input of that name{} (or use --map {}=ARRAY)",
             file.path.display(),

@@ -246,15 +246,13 @@ fn check_numbers(args: &Args) -> Result<()> {
 fn steps_per_epoch(args: &Args, specs: &[IoInfo], rows: usize) -> Result<usize> {
     let batch_size = args.batch_size as usize;
     let fixed = fixed_batch(specs);
-    if let Some(fixed) = fixed
-        && fixed != batch_size
-    {
+    if let Some(fixed) = fixed.filter(|fixed| *fixed != batch_size) {
         bail!(
             "--batch-size: expected {fixed}, the only size that the model takes, found {batch_size}"
         );
     }
     let whole_only = args.drop_last || fixed.is_some();
-    if fixed.is_some() && !args.drop_last && !rows.is_multiple_of(batch_size) && !args.quiet {
+    if fixed.is_some() && !args.drop_last && rows % batch_size != 0 && !args.quiet {
         eprintln!(
             "note: the model takes batches of {batch_size} only; {} of {rows} rows are left out of every epoch",
             rows % batch_size

@@ -65,7 +65,10 @@ impl RunFolder {
                 self.path.display()
             );
         }
-        if !overwrite && let Some((epoch, _)) = self.checkpoints()?.pop() {
+        if overwrite {
+            return Ok(());
+        }
+        if let Some((epoch, _)) = self.checkpoints()?.pop() {
             bail!(
                 "--output {}: expected a folder without a run, found one of {epoch} epochs; go on with --resume, begin \
                  anew with --overwrite, or name another folder",
@@ -168,16 +171,16 @@ impl Settings {
         let mut numbers: Vec<(&str, i64)> = self.numbers.to_vec();
         numbers.extend(self.epochs.map(|epochs| (EPOCHS, i64::from(epochs))));
         for (name, value) in numbers {
-            if let Some(Property::Int(before)) = checkpoint.property(name)?
-                && before != value
-            {
-                differs(name, before, value);
+            match checkpoint.property(name)? {
+                Some(Property::Int(before)) if before != value => differs(name, before, value),
+                _ => {}
             }
         }
-        if let Some(Property::Float(before)) = checkpoint.property(LEARNING_RATE)?
-            && before != self.learning_rate
-        {
-            differs(LEARNING_RATE, before, self.learning_rate);
+        match checkpoint.property(LEARNING_RATE)? {
+            Some(Property::Float(before)) if before != self.learning_rate => {
+                differs(LEARNING_RATE, before, self.learning_rate);
+            }
+            _ => {}
         }
         u32::try_from(done)
             .with_context(|| format!("--resume {}: '{EPOCHS_DONE}' is {done}", path.display()))

@@ -54,9 +54,8 @@ fn batch_normalization(mut bn: NodeProto, used: &HashSet<String>, nodes: &mut Ve
     // In inference the statistics do not change: whoever reads the new ones gets the ones that went in. (The fourth
     // and fifth output of old operator sets are the batch's own statistics, of which inference has none.)
     for (output, input) in [(1, 3), (2, 4)] {
-        if let (Some(output), Some(input)) = (bn.output_name(output), bn.input_name(input))
-            && used.contains(output)
-        {
+        let output = bn.output_name(output).filter(|name| used.contains(*name));
+        if let (Some(output), Some(input)) = (output, bn.input_name(input)) {
             nodes.push(node(
                 "Identity",
                 format!("{}.{output}", bn.label()),

@@ -64,9 +64,7 @@ impl Optimizer {
 
     pub(crate) fn check(&self, clip_grad_norm: Option<f32>) -> Result<()> {
         let fail = |text: String| Err(ArtifactsError::Optimizer(text));
-        if let Some(norm) = clip_grad_norm
-            && !(norm.is_finite() && norm > 0.0)
-        {
+        if let Some(norm) = clip_grad_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
             return fail(format!(
                 "the largest gradient norm must be positive and finite, not {norm}"
             ));

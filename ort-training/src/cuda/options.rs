@@ -104,14 +104,15 @@ impl CudaOptions {
     /// wrong gradients without a word.
     pub fn entry(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         let (key, value) = (key.into(), value.into());
-        if key == "device_id"
-            && let Ok(device_id) = value.parse()
-        {
-            self.device_id = device_id;
-            self.entries.remove("device_id");
-            return self;
+        match value.parse() {
+            Ok(device_id) if key == "device_id" => {
+                self.device_id = device_id;
+                self.entries.remove("device_id");
+            }
+            _ => {
+                self.entries.insert(key, value);
+            }
         }
-        self.entries.insert(key, value);
         self
     }
 
@@ -152,21 +153,21 @@ impl CudaOptions {
 
     /// Refuses what training cannot use, without needing a device.
     fn check(&self) -> Result<()> {
-        if let Some(value) = self.entries.get(CUDA_GRAPH)
-            && !matches!(value.as_str(), "0" | "false" | "False")
-        {
+        let is_on = |value: &&String| !matches!(value.as_str(), "0" | "false" | "False");
+        if let Some(value) = self.entries.get(CUDA_GRAPH).filter(is_on) {
             return Err(Error::invalid_argument(format!(
                 "CUDA options: {CUDA_GRAPH}: expected \"0\", found {value:?}: a captured step would repeat the flag that resets \
                  gradients, and the addresses of its inputs"
             )));
         }
-        if let Some(stream) = &self.kept_stream
-            && stream.device().ordinal() != self.device_id
-        {
+        let stream = self.kept_stream.as_ref();
+        let elsewhere = stream
+            .map(|stream| stream.device().ordinal())
+            .filter(|device| *device != self.device_id);
+        if let Some(device) = elsewhere {
             return Err(Error::invalid_argument(format!(
-                "CUDA options: expected a stream of device {}, found one of device {}",
-                self.device_id,
-                stream.device().ordinal()
+                "CUDA options: expected a stream of device {}, found one of device {device}",
+                self.device_id
             )));
         }
         Ok(())

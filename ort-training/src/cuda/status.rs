@@ -127,13 +127,13 @@ impl CudaStatus {
             )),
             Ok(_) => {}
         }
-        if let (Ok((major, minor)), Some(wanted)) = (&self.driver, self.wanted_cuda())
-            && wanted > *major
-        {
-            problems.push(format!(
+        if let (Ok((major, minor)), Some(wanted)) = (&self.driver, self.wanted_cuda()) {
+            if wanted > *major {
+                problems.push(format!(
                 "CUDA: expected a driver for CUDA {wanted}, which the execution provider was built with, found one for CUDA \
                  {major}.{minor}: update the driver"
             ));
+            }
         }
         let missing: Vec<String> = self
             .libraries

@@ -195,10 +195,11 @@ pub fn to_double(model: &[u8]) -> Vec<u8> {
         .chain(&mut graph.output)
         .chain(&mut graph.value_info)
     {
-        if let Some(TypeValue::Tensor(tensor)) = info.r#type.as_mut().and_then(|t| t.value.as_mut())
-            && tensor.elem_type == Some(data_type::FLOAT)
-        {
-            tensor.elem_type = Some(data_type::DOUBLE);
+        match info.r#type.as_mut().and_then(|t| t.value.as_mut()) {
+            Some(TypeValue::Tensor(tensor)) if tensor.elem_type == Some(data_type::FLOAT) => {
+                tensor.elem_type = Some(data_type::DOUBLE);
+            }
+            _ => {}
         }
     }
     let settings: Vec<String> = graph

@@ -69,9 +69,8 @@ fn guard(nodes: &mut Vec<NodeProto>, found: &mut bool) {
                 guard(&mut graph.node, found);
             }
         }
-        if matches!(node.op_type.as_deref(), Some("InPlaceAccumulatorV2"))
-            && let [buffer, gradient, ..] = node.input.as_mut_slice()
-        {
+        let accumulates = node.op_type.as_deref() == Some("InPlaceAccumulatorV2");
+        if let (true, [buffer, gradient, ..]) = (accumulates, node.input.as_mut_slice()) {
             *found = true;
             let at = guarded.len();
             let (shape, shaped) = (format!("shape for {at}"), format!("guarded for {at}"));

@@ -145,17 +145,16 @@ pub fn everything(mut session: TrainingSession, random: &mut Random, folder: &Pa
     let _ = session.register_linear_lr_scheduler(1, 3, 0.1);
     let _ = session.scheduler_step();
     step(&mut session);
-    let wanted = session.eval_inputs().map(<[_]>::to_vec);
-    if let Ok(inputs) = wanted
-        && let Some(inputs) = feed::inputs(&inputs, random)
-        && let Ok(outputs) = session.eval_step(&views(&inputs))
-    {
-        look_at(&outputs);
-        stages.push("evaluated");
+    let wanted = session.eval_inputs().map(<[_]>::to_vec).ok();
+    if let Some(inputs) = wanted.and_then(|inputs| feed::inputs(&inputs, random)) {
+        if let Ok(outputs) = session.eval_step(&views(&inputs)) {
+            look_at(&outputs);
+            stages.push("evaluated");
+        }
     }
-    if let Some(inputs) = feed::inputs(session.train_inputs(), random)
-        && let Ok(mut bound) = session.bind_train_step(inputs.into_iter().map(Into::into).collect())
-    {
+    let bound = feed::inputs(session.train_inputs(), random)
+        .map(|inputs| session.bind_train_step(inputs.into_iter().map(Into::into).collect()));
+    if let Some(Ok(mut bound)) = bound {
         for _ in 0..2 {
             if session.train_step_bound(&mut bound).is_ok() {
                 look_at(bound.outputs());
@@ -195,9 +194,8 @@ pub fn everything(mut session: TrainingSession, random: &mut Random, folder: &Pa
 
 /// Fills a nominal checkpoint.
 fn fill(session: &mut TrainingSession) {
-    if let Ok(count) = session.parameter_count(ParameterSet::All)
-        && count < 1 << 20
-    {
+    let count = session.parameter_count(ParameterSet::All).ok();
+    if let Some(count) = count.filter(|count| *count < 1 << 20) {
         let _ = session.copy_buffer_to_parameters(&vec![0.25; count], ParameterSet::All);
     }
 }
@@ -212,9 +210,8 @@ pub fn infer(model: &[u8], random: &mut Random) -> Stages {
         return vec!["refused"];
     };
     let mut stages = vec!["built"];
-    if let Some(inputs) = feed::inputs(session.inputs(), random)
-        && let Ok(outputs) = session.run(&views(&inputs))
-    {
+    let outputs = feed::inputs(session.inputs(), random).map(|inputs| session.run(&views(&inputs)));
+    if let Some(Ok(outputs)) = outputs {
         look_at(&outputs);
         stages.push("ran");
     }

@@ -156,9 +156,8 @@ impl Toolkit {
                 ),
             ));
         }
-        if let Some(major) = probe::runtime_major(&self.cuda_home)
-            && major != self.cuda.0
-        {
+        let is_other = |major: &u32| *major != self.cuda.0;
+        if let Some(major) = probe::runtime_major(&self.cuda_home).filter(is_other) {
             return Err(incomplete(
                 format!(
                     "headers of CUDA {}, as nvcc is; name a folder that holds one toolkit, or: {INSTALL}",
@@ -180,9 +179,7 @@ impl Toolkit {
                 found: format!("no libcudnn.so in {}", self.cudnn_home.display()),
             });
         }
-        if let Some(major) = probe::cudnn_made_for(&self.cudnn_home)
-            && major != self.cuda.0
-        {
+        if let Some(major) = probe::cudnn_made_for(&self.cudnn_home).filter(is_other) {
             return Err(Error::Setting {
                 name: "CUDNN_HOME".into(),
                 expected: format!(
@@ -196,10 +193,10 @@ impl Toolkit {
                 ),
             });
         }
-        if let (Some(newest), Some(gcc)) = (
-            probe::newest_gcc(&self.cuda_home),
-            probe::gcc_major(&compiler.cxx),
-        ) && gcc > newest
+        let newest = probe::newest_gcc(&self.cuda_home);
+        if let Some((newest, gcc)) = newest
+            .zip(probe::gcc_major(&compiler.cxx))
+            .filter(|(newest, gcc)| gcc > newest)
         {
             return Err(Error::Setting {
                 name: "CXX".into(),

@@ -79,12 +79,13 @@ pub(super) fn add(
         ));
     }
     let classes = dims[axis as usize].known();
-    if let (Some(weights), Some(classes)) = (&settings.class_weights, classes)
-        && weights.len() as i64 != classes
+    let weights = settings.class_weights.as_ref().map(Vec::len);
+    if let Some((weights, classes)) = weights
+        .zip(classes)
+        .filter(|(weights, classes)| *weights as i64 != *classes)
     {
         return fail(format!(
-            "{} class weights for the {classes} classes of '{input}'",
-            weights.len()
+            "{weights} class weights for the {classes} classes of '{input}'"
         ));
     }
 

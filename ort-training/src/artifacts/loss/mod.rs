@@ -240,17 +240,15 @@ impl LossGraph<'_> {
 
 /// Fails when a value is known not to be one float.
 pub(crate) fn check_scalar(types: &Types, value: &str, what: &str) -> Result<()> {
-    if let Some(elem_type) = types.elem_type(value)
-        && elem_type != data_type::FLOAT
-    {
+    let elem_type = types.elem_type(value);
+    if let Some(elem_type) = elem_type.filter(|found| *found != data_type::FLOAT) {
         return Err(ArtifactsError::Loss(format!(
             "{what} '{value}' is {}; expected float",
             type_name(elem_type)
         )));
     }
-    if let Some(dims) = types.dims(value)
-        && dims.iter().any(|d| d.known() != Some(1))
-    {
+    let is_more = |dims: &&[Dimension]| dims.iter().any(|d| d.known() != Some(1));
+    if let Some(dims) = types.dims(value).filter(is_more) {
         return Err(ArtifactsError::Loss(format!(
             "{what} '{value}' has shape {}; expected one element",
             show_shape(dims)

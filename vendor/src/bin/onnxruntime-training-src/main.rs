@@ -235,7 +235,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Build { options, force } => {
             let build = options.build()?;
-            if force && let Some(install) = build.find_installed() {
+            if let Some(install) = build.find_installed().filter(|_| force) {
                 remove(&install.root)?;
             }
             let install = build.build_with(options.progress().as_ref())?;
