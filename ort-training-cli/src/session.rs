@@ -22,7 +22,8 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    fn options(&self) -> Result<SessionOptions> {
+    /// Settings of a session that runs there.
+    pub fn options(&self) -> Result<SessionOptions> {
         let mut options = SessionOptions::new()?;
         if let Some(threads) = self.threads {
             options = options.with_intra_op_threads(threads.into())?;

@@ -2,12 +2,15 @@
 
 use anyhow::{Result, bail};
 
-use crate::data::{Array, Scalar, unravel};
+use crate::data::{Array, Elements, Scalar, unravel};
 use crate::table::shape;
 
+#[derive(Clone, Copy)]
 pub struct Tolerance {
     pub relative: f64,
     pub absolute: f64,
+    /// Whether the relative part is of the array's largest element, not of each.
+    of_largest: bool,
 }
 
 impl Tolerance {
@@ -17,7 +20,20 @@ impl Tolerance {
                 bail!("{option}: expected a finite number, 0 or more, found {value}");
             }
         }
-        Ok(Self { relative, absolute })
+        Ok(Self {
+            relative,
+            absolute,
+            of_largest: false,
+        })
+    }
+
+    /// The same numbers for gradients: elements of one are sums in which terms cancel, so that their errors are parts of
+    /// the largest element and not of their own size. (In single precision, PyTorch's own are that far from double's.)
+    pub fn for_gradients(self) -> Self {
+        Self {
+            of_largest: true,
+            ..self
+        }
     }
 }
 
@@ -69,9 +85,10 @@ pub fn compare(found: &Array, reference: &Array, tolerance: &Tolerance) -> Found
         outside: 0,
         worst: None,
     };
+    let largest = tolerance.of_largest.then(|| largest(&reference.elements));
     for at in 0..found.elements.len() {
         let (a, b) = (found.elements.get(at), reference.elements.get(at));
-        let (difference, allowed) = difference(&a, &b, tolerance);
+        let (difference, allowed) = difference(&a, &b, tolerance, largest);
         let magnitude = b.as_f64().unwrap_or_default().abs();
         comparison.largest = comparison.largest.max(difference);
         if difference > 0.0 {
@@ -103,13 +120,22 @@ pub fn compare(found: &Array, reference: &Array, tolerance: &Tolerance) -> Found
 
 /// How far two elements are apart, and how far they may be. What is not a number only equals itself, and infinity only
 /// its own sign.
-fn difference(found: &Scalar, reference: &Scalar, tolerance: &Tolerance) -> (f64, f64) {
+fn difference(
+    found: &Scalar,
+    reference: &Scalar,
+    tolerance: &Tolerance,
+    largest: Option<f64>,
+) -> (f64, f64) {
+    let allowance = |reference: f64| {
+        let magnitude = Some(reference.abs()).filter(|size| size.is_finite());
+        tolerance.absolute + tolerance.relative * largest.or(magnitude).unwrap_or_default()
+    };
     match (found, reference) {
         (Scalar::Float(a), Scalar::Float(b)) => {
             if a == b || (a.is_nan() && b.is_nan()) {
-                (0.0, allowance(*b, tolerance))
+                (0.0, allowance(*b))
             } else if a.is_finite() && b.is_finite() {
-                ((a - b).abs(), allowance(*b, tolerance))
+                ((a - b).abs(), allowance(*b))
             } else {
                 (f64::INFINITY, 0.0)
             }
@@ -119,19 +145,18 @@ fn difference(found: &Scalar, reference: &Scalar, tolerance: &Tolerance) -> (f64
     }
 }
 
-fn allowance(reference: f64, tolerance: &Tolerance) -> f64 {
-    let magnitude = if reference.is_finite() {
-        reference.abs()
-    } else {
-        0.0
-    };
-    tolerance.absolute + tolerance.relative * magnitude
+/// The largest finite size of an element.
+fn largest(elements: &Elements) -> f64 {
+    (0..elements.len())
+        .filter_map(|at| elements.get(at).as_f64())
+        .map(f64::abs)
+        .filter(|size| size.is_finite())
+        .fold(0.0, f64::max)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Elements;
 
     fn floats(values: &[f64]) -> Array {
         Array::new(vec![values.len()], Elements::F64(values.to_vec())).unwrap()
@@ -152,6 +177,22 @@ mod tests {
         assert_eq!(comparison.outside, 1);
         assert_eq!(comparison.largest, 0.5);
         assert_eq!(comparison.worst.unwrap().index, [1]);
+    }
+
+    #[test]
+    fn gradients_are_measured_by_their_largest_element() {
+        let tolerance = Tolerance::new(1e-3, 0.0).unwrap();
+        let outside = |tolerance: &Tolerance, a: &[f64]| match compare(
+            &floats(a),
+            &floats(&[1000.0, 1.0]),
+            tolerance,
+        ) {
+            Found::Compared(comparison) => comparison.outside,
+            Found::Mismatch(text) => panic!("{text}"),
+        };
+        assert_eq!(outside(&tolerance, &[1000.0, 1.9]), 1);
+        assert_eq!(outside(&tolerance.for_gradients(), &[1000.0, 1.9]), 0);
+        assert_eq!(outside(&tolerance.for_gradients(), &[1000.0, 2.1]), 1);
     }
 
     #[test]

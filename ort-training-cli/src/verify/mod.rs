@@ -2,6 +2,9 @@
 
 mod compare;
 mod inputs;
+mod pytorch;
+mod report;
+mod sidecar;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,9 +16,10 @@ use crate::data::{Array, read_arrays, write_npz};
 use crate::files::{check_writable, write_whole};
 use crate::session::{DeviceArgs, inference, names};
 use crate::suggest::suggest;
-use crate::table::{align_right, say, shape, table, thousands};
-use compare::{Comparison, Found, Tolerance, compare};
+use crate::table::say;
+use compare::Tolerance;
 use inputs::InputArgs;
+use report::{Pair, report};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,9 +31,14 @@ Examples:
     ort-training verify model.onnx --reference reference.npz
   Save such results:
     ort-training verify model.onnx --inputs test.npz --write-reference reference.npz
+  A model from PyTorch and what PyTorch computed: outputs, loss and gradients. The exporter wrote
+  model.reference.safetensors, which is found beside the model
+    ort-training verify model.onnx
+    ort-training verify model.onnx --reference model.reference.safetensors --rtol 1e-3
 
 An element agrees when |found - reference| <= atol + rtol * |reference|; integers, truth values and text have to be
-equal. The second model, or the file, is the reference.
+equal. The second model, or the file, is the reference. For an element of a gradient, rtol is of the largest element of
+that gradient. The training step is one from artifacts that are made in memory; dropout passes its input.
 
 Exit status: 0 all agree; 1 some differ; 2 an error.";
 
@@ -44,7 +53,8 @@ pub struct Args {
     #[arg(conflicts_with_all = ["reference", "write_reference"])]
     other: Option<PathBuf>,
 
-    /// Saved inputs and outputs (.npz) that are the reference
+    /// Saved inputs and outputs (.npz) that are the reference, or what PyTorch computed (.safetensors; default: the
+    /// model's .reference.safetensors beside it, if there is one)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["inputs", "write_reference"])]
     reference: Option<PathBuf>,
 
@@ -52,13 +62,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     write_reference: Option<PathBuf>,
 
-    /// Relative tolerance
-    #[arg(long, default_value_t = 1e-5, allow_negative_numbers = true)]
-    rtol: f64,
+    /// Relative tolerance (default: 1e-5, or what PyTorch's reference says)
+    #[arg(long, allow_negative_numbers = true)]
+    rtol: Option<f64>,
 
-    /// Absolute tolerance
-    #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
-    atol: f64,
+    /// Absolute tolerance (default: 1e-6, or what PyTorch's reference says)
+    #[arg(long, allow_negative_numbers = true)]
+    atol: Option<f64>,
 
     /// Compare this output only (several times for several), with the reference's output of that or another name
     #[arg(long = "output", value_name = "NAME[=REFERENCE]")]
@@ -73,8 +83,21 @@ pub struct Args {
 
 type Arrays = Vec<(String, Array)>;
 
+const RTOL: f64 = 1e-5;
+const ATOL: f64 = 1e-6;
+
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let tolerance = Tolerance::new(args.rtol, args.atol)?;
+    if let Some(path) = pytorch_reference(args)? {
+        let request = pytorch::Request {
+            model: &args.model,
+            rtol: args.rtol,
+            atol: args.atol,
+            device: &args.device,
+        };
+        let agree = pytorch::verify(&request, &path)?;
+        return Ok(ExitCode::from(u8::from(!agree)));
+    }
+    let tolerance = Tolerance::new(args.rtol.unwrap_or(RTOL), args.atol.unwrap_or(ATOL))?;
     let session = inference(&args.model, &args.device)?;
     if let Some(path) = &args.write_reference {
         check_writable("--write-reference", path)?;
@@ -96,11 +119,39 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             (found, reference)
         }
         (None, None) => {
-            bail!("expected a second model, or --reference FILE, to compare with; found neither")
+            bail!(
+                "expected a second model, or --reference FILE, to compare with; found neither, and no reference from \
+                 PyTorch beside the model"
+            )
         }
     };
     let pairs = pairs(args, &found, &reference)?;
-    report(&pairs, &tolerance)
+    let agree = report("output", &pairs, &tolerance)?;
+    Ok(ExitCode::from(u8::from(!agree)))
+}
+
+/// The reference from PyTorch that was given, or lies beside the model when nothing else is asked for.
+fn pytorch_reference(args: &Args) -> Result<Option<PathBuf>> {
+    let path = match &args.reference {
+        Some(path) if path.extension().is_some_and(|e| e == "safetensors") => Some(path.clone()),
+        Some(_) => None,
+        None if args.other.is_some() || args.write_reference.is_some() => None,
+        None => sidecar::beside(&args.model),
+    };
+    if let Some(path) = &path {
+        for (given, option) in [
+            (!args.inputs.inputs.is_empty(), "--inputs"),
+            (!args.outputs.is_empty(), "--output"),
+        ] {
+            if given {
+                bail!(
+                    "{option}: {} has its own inputs, and all its outputs are compared",
+                    path.display()
+                );
+            }
+        }
+    }
+    Ok(path)
 }
 
 /// Runs the model on the inputs of its names.
@@ -195,14 +246,6 @@ fn write_reference(
     ))
 }
 
-/// What is compared with what.
-struct Pair<'a> {
-    name: String,
-    found: &'a Array,
-    /// None when the reference does not have it.
-    reference: Option<&'a Array>,
-}
-
 fn pairs<'a>(args: &Args, found: &'a Arrays, reference: &'a Arrays) -> Result<Vec<Pair<'a>>> {
     let get = |arrays: &'a Arrays, name: &str, whose: &str| {
         arrays
@@ -223,6 +266,7 @@ fn pairs<'a>(args: &Args, found: &'a Arrays, reference: &'a Arrays) -> Result<Ve
             .map(|choice| {
                 let (name, other) = choice.split_once('=').unwrap_or((choice, choice));
                 Ok(Pair {
+                    kind: "output",
                     name: choice.clone(),
                     found: get(found, name, "the model")?,
                     reference: Some(get(reference, other, "the reference")?),
@@ -245,88 +289,11 @@ fn pairs<'a>(args: &Args, found: &'a Arrays, reference: &'a Arrays) -> Result<Ve
                 Some(other.context("use --output NAME=REFERENCE to pair outputs")?)
             };
             Ok(Pair {
+                kind: "output",
                 name: name.clone(),
                 found: array,
                 reference: other,
             })
         })
         .collect()
-}
-
-fn report(pairs: &[Pair<'_>], tolerance: &Tolerance) -> Result<ExitCode> {
-    let mut rows = table([
-        "output",
-        "type",
-        "shape",
-        "elements",
-        "largest difference",
-        "relative",
-        "outside",
-    ]);
-    let (mut agree, mut elements, mut outside) = (true, 0, 0);
-    let mut worst: Option<(&Pair<'_>, Comparison)> = None;
-    for pair in pairs {
-        let mut row = vec![
-            pair.name.clone(),
-            pair.found.elements.element_type().to_string(),
-            shape(&pair.found.shape),
-            thousands(pair.found.elements.len() as u64),
-        ];
-        match pair
-            .reference
-            .map(|other| compare(pair.found, other, tolerance))
-        {
-            None => row.push("not in the reference".to_owned()),
-            Some(Found::Mismatch(text)) => {
-                agree = false;
-                row.push(text);
-            }
-            Some(Found::Compared(comparison)) => {
-                row.extend([
-                    format!("{:.3e}", comparison.largest),
-                    format!("{:.3e}", comparison.relative),
-                    thousands(comparison.outside as u64),
-                ]);
-                agree &= comparison.outside == 0;
-                elements += pair.found.elements.len();
-                outside += comparison.outside;
-                let excess = |c: &Comparison| c.worst.as_ref().map_or(-1.0, |w| w.excess);
-                if worst
-                    .as_ref()
-                    .is_none_or(|(_, before)| excess(&comparison) > excess(before))
-                {
-                    worst = Some((pair, comparison));
-                }
-            }
-        }
-        rows.add_row(row);
-    }
-    align_right(&mut rows, &[3, 4, 5, 6]);
-    say(rows)?;
-    if let Some((
-        pair,
-        Comparison {
-            worst: Some(worst), ..
-        },
-    )) = &worst
-    {
-        say(format!(
-            "worst element: output '{}' at {}: found {}, reference {}, difference {:.6e}, allowed {:.6e}",
-            pair.name,
-            shape(&worst.index),
-            worst.found,
-            worst.reference,
-            worst.difference,
-            worst.allowed
-        ))?;
-    }
-    say(format!(
-        "{}: {} of {} elements outside rtol {:e}, atol {:e}",
-        if agree { "agree" } else { "differ" },
-        thousands(outside as u64),
-        thousands(elements as u64),
-        tolerance.relative,
-        tolerance.absolute
-    ))?;
-    Ok(ExitCode::from(u8::from(!agree)))
 }

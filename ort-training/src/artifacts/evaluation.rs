@@ -2,7 +2,58 @@
 
 use std::collections::HashSet;
 
-use super::onnx::{GraphProto, NodeProto, node};
+use super::assemble::inline_functions;
+use super::error::{ArtifactsError, Result};
+use super::native::Native;
+use super::onnx::{GraphProto, ModelProto, NodeProto, node};
+
+/// Turns a model that was exported for training into what PyTorch calls evaluation mode: BatchNormalization uses its
+/// running statistics, Dropout passes its input. The model's own functions are inlined; external data is not touched.
+///
+/// # Errors
+/// The model has no graph; it has functions, and the ONNX Runtime in this process cannot make artifacts.
+pub fn evaluation_form(model: &mut ModelProto) -> Result<()> {
+    to_inference(graph(model)?);
+    Ok(())
+}
+
+/// Lets Dropout pass its input, and leaves everything else as it is: for training steps that are compared with others.
+/// The model's own functions are inlined; external data is not touched.
+///
+/// # Errors
+/// As [`evaluation_form`].
+pub fn without_dropout(model: &mut ModelProto) -> Result<()> {
+    let graph = graph(model)?;
+    let mut used: HashSet<String> = graph.output.iter().map(|o| o.label().to_owned()).collect();
+    captured(graph, &mut used);
+    for node in &mut graph.node {
+        if node.is_onnx() && node.op() == "Dropout" {
+            let bare = std::mem::take(node);
+            *node = dropout(bare, &used);
+            // Where nobody reads the mask it is an Identity, through which gradients pass as they are.
+            if node.output_name(1).is_none() {
+                node.op_type = Some("Identity".to_owned());
+                node.input.truncate(1);
+                node.output.truncate(1);
+                node.attribute.clear();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The graph, once functions are inlined into it.
+fn graph(model: &mut ModelProto) -> Result<&mut GraphProto> {
+    if model.graph.is_none() {
+        return Err(ArtifactsError::InvalidModel(
+            "the model has no graph: it is not an ONNX model, or a truncated one".to_owned(),
+        ));
+    }
+    if !model.functions.is_empty() {
+        inline_functions(Native::get()?, model)?;
+    }
+    Ok(model.graph.as_mut().expect("looked at above"))
+}
 
 /// Turns BatchNormalization and Dropout into their inference form, in subgraphs, too.
 pub(crate) fn to_inference(graph: &mut GraphProto) {

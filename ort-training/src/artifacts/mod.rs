@@ -29,6 +29,7 @@ pub use builder::{
     ArtifactsBuilder, BatchNorm, check_model, differentiable_operators, is_available,
 };
 pub use error::{ArtifactsError, RefusedNode, Result};
+pub use evaluation::{evaluation_form, without_dropout};
 pub use loss::{BceWithLogits, CrossEntropy, Loss, Reduction};
 pub use optimizer::{AdamW, AdamWVariant, Optimizer};
 pub use output::{ArtifactBytes, ArtifactPaths, Artifacts};
