@@ -86,11 +86,12 @@ TRAINED = {
     "lenet": Fixture(changed("lenet")),
     # Smaller than the one of the full comparison; the steps are small for the reason that is given there.
     "resnet": Fixture(
-        changed("resnet18", model=lambda: ResNet18(4), inputs=images(3, 32), batch=8), "sgd", 1e-3, steps=4, parameters=1e-2
+        changed("resnet18", model=lambda: ResNet18(4), inputs=images(3, 32), batch=8), "sgd", 1e-3, steps=4
     ),
     "bert": Fixture(changed("bert")),
     "distilbert": Fixture(changed("distilbert")),
-    "unet": Fixture(changed("unet"), parameters=1e-2),
+    # The bias before batch normalization has a gradient of zero but for rounding, whose direction AdamW follows.
+    "unet": Fixture(changed("unet"), parameters=5e-3),
     "lstm": Fixture(changed("lstm"), "sgd", 1e-2),
     "gpt": Fixture(changed("gpt")),
 }

@@ -1,0 +1,219 @@
+//! What went wrong for people who train models from PyTorch with ONNX Runtime, each with what is right.
+#![cfg(feature = "artifacts")]
+
+mod artifacts_support;
+mod pytorch_support;
+
+use artifacts_support::require_artifacts;
+use ort_training::artifacts::{ArtifactsBuilder, Loss, Optimizer};
+use ort_training::{AsValue, Environment, InferenceSession, Outputs, Tensor, TrainingSession};
+use pytorch_support::{Trained, folder, furthest, start, step, views};
+
+fn inference(path: &std::path::Path) -> InferenceSession {
+    let env = Environment::shared().unwrap();
+    InferenceSession::builder(&env).model(path).build().unwrap()
+}
+
+fn output<'a>(outputs: &'a Outputs, name: &str) -> &'a [f32] {
+    outputs.get(name).unwrap().data().unwrap()
+}
+
+/// Equal but for the order of sums: weights that are constants let ONNX Runtime choose other kernels.
+#[track_caller]
+fn same(a: &[f32], b: &[f32]) {
+    let apart = furthest(a, b);
+    assert!(apart < 1e-4, "{apart} apart: {a:?}, {b:?}");
+}
+
+/// Elsewhere: "building the gradient graph failed" for DistilBERT.
+#[test]
+fn a_distilbert_like_model_trains_and_is_exported() {
+    require_artifacts();
+    let trained = Trained::read("distilbert");
+    let artifacts = trained.artifacts().build().unwrap();
+    // Everything is trained: embeddings, attention, normalization, classifier.
+    for part in [
+        "word.weight",
+        "position.weight",
+        "blocks.1.attention.query.weight",
+        "blocks.0.attention.key.bias",
+        "norm.weight",
+        "classifier.bias",
+    ] {
+        let trainable = &artifacts.report().trainable;
+        assert!(trainable.iter().any(|name| name == part), "{trainable:?}");
+    }
+    let mut session = start(trained.artifacts());
+    session.set_learning_rate(5e-3).unwrap();
+
+    // Sequences of another length and number than the model was exported with, some of them padded; they are learned.
+    let (rows, length) = (6usize, 7usize);
+    let ids: Vec<i64> = (0..rows * length)
+        .map(|at| if at % length < 5 { 1 + at as i64 } else { 0 })
+        .collect();
+    let mask: Vec<i64> = ids.iter().map(|id| i64::from(*id != 0)).collect();
+    let ids = Tensor::from_vec([rows, length], ids).unwrap();
+    let mask = Tensor::from_vec([rows, length], mask).unwrap();
+    let labels = Tensor::from_vec([rows], vec![0i64, 1, 2, 0, 1, 2]).unwrap();
+    let names: Vec<&str> = session
+        .train_inputs()
+        .iter()
+        .map(|input| input.name())
+        .collect();
+    assert_eq!(names, ["input_ids", "attention_mask", "labels"]);
+    let batch: [&dyn AsValue; 3] = [&ids, &mask, &labels];
+    let mut losses = Vec::new();
+    for _ in 0..40 {
+        losses.push(session.train_step(&batch).unwrap().loss().unwrap());
+        session.optimizer_step().unwrap();
+        session.lazy_reset_grad().unwrap();
+    }
+    assert!(losses[39] < 0.1 * losses[0], "{losses:?}");
+
+    // What is exported gives what evaluation gave, and padding does not matter.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("distilbert.onnx");
+    session.export_for_inference(&path, &["logits"]).unwrap();
+    let model = inference(&path);
+    let evaluated = session.eval_step(&batch).unwrap();
+    let found = model.run(&[&ids, &mask]).unwrap();
+    same(output(&found, "logits"), output(&evaluated, "logits"));
+    let longer: Vec<i64> = ids
+        .data()
+        .chunks(length)
+        .flat_map(|row| [row, &[0; 2]].concat())
+        .collect();
+    let hidden: Vec<i64> = longer.iter().map(|id| i64::from(*id != 0)).collect();
+    let longer = Tensor::from_vec([rows, length + 2], longer).unwrap();
+    let hidden = Tensor::from_vec([rows, length + 2], hidden).unwrap();
+    let padded = model.run(&[&longer, &hidden]).unwrap();
+    same(output(&padded, "logits"), output(&found, "logits"));
+}
+
+/// Elsewhere: a segmentation fault in the first training step of a network with max-pooling.
+#[test]
+fn a_convolutional_network_with_max_pooling_trains() {
+    require_artifacts();
+    let trained = Trained::read("lenet");
+    let mut session = trained.session();
+    // Batches of other sizes than the exported one, one by one, over and again: pooling's indices are of the batch at hand.
+    let first = trained.batch(0, session.train_inputs());
+    let images: Vec<f32> = first[0].data().unwrap().to_vec();
+    let labels: Vec<i64> = first[1].data().unwrap().to_vec();
+    let pixels = 28 * 28;
+    let mut losses = Vec::new();
+    for round in 0..30 {
+        let mut sum = 0.0;
+        for rows in [1usize, 3] {
+            let from = usize::from(rows == 3);
+            let batch = [
+                Tensor::from_slice(
+                    [rows, 1, 28, 28],
+                    &images[from * pixels..(from + rows) * pixels],
+                )
+                .unwrap()
+                .into_value(),
+                Tensor::from_slice([rows], &labels[from..from + rows])
+                    .unwrap()
+                    .into_value(),
+            ];
+            sum += step(&mut session, &batch);
+        }
+        assert!(sum.is_finite(), "round {round}: {sum}");
+        losses.push(sum);
+    }
+    assert!(losses[29] < 0.2 * losses[0], "{losses:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lenet.onnx");
+    session.export_for_inference(&path, &["logits"]).unwrap();
+    let found = inference(&path).run(&[&first[0]]).unwrap();
+    let evaluated = session.eval_step(&views(&first)).unwrap();
+    same(output(&found, "logits"), output(&evaluated, "logits"));
+    assert_eq!(correct(output(&found, "logits"), &labels), 4);
+}
+
+/// How many rows have their largest score at the label.
+fn correct(scores: &[f32], labels: &[i64]) -> usize {
+    let classes = scores.len() / labels.len();
+    scores
+        .chunks(classes)
+        .zip(labels)
+        .filter(|(row, label)| {
+            let best = (0..classes).max_by(|a, b| row[*a].total_cmp(&row[*b]));
+            best == Some(**label as usize)
+        })
+        .count()
+}
+
+/// Elsewhere: accuracy that fell after training, since another output than the scores was read.
+#[test]
+fn accuracy_is_of_the_output_that_is_asked_for_by_name() {
+    require_artifacts();
+    // The first output of this model has as many columns as the scores, which are the second.
+    let mut session = start(
+        ArtifactsBuilder::from_path(folder("two_outputs").join("model.onnx"))
+            .loss(Loss::cross_entropy())
+            .loss_inputs(["logits"])
+            .optimizer(Optimizer::adamw())
+            .extra_outputs(["hidden", "logits"]),
+    );
+    session.set_learning_rate(5e-3).unwrap();
+    let data = smartcore::dataset::digits::load_dataset();
+    let rows = |range: std::ops::Range<usize>| {
+        let images: Vec<f32> = data.data[range.start * 64..range.end * 64]
+            .iter()
+            .map(|shade| shade / 16.0)
+            .collect();
+        let labels: Vec<i64> = data.target[range.clone()]
+            .iter()
+            .map(|&digit| digit as i64)
+            .collect();
+        (
+            Tensor::from_vec([range.len(), 64], images).unwrap(),
+            Tensor::from_vec([range.len()], labels).unwrap(),
+        )
+    };
+    let (images, labels) = rows(1400..1700);
+    let accuracy = |session: &TrainingSession, name: &str| {
+        let outputs = session.eval_step(&[&images, &labels]).unwrap();
+        assert_eq!(outputs.names()[1..], ["hidden", "logits"]);
+        correct(output(&outputs, name), labels.data())
+    };
+    let before = accuracy(&session, "logits");
+    for _ in 0..12 {
+        for start in (0..1400).step_by(50) {
+            let (images, labels) = rows(start..start + 50);
+            session.train_step(&[&images, &labels]).unwrap();
+            session.optimizer_step().unwrap();
+            session.lazy_reset_grad().unwrap();
+        }
+    }
+    let after = accuracy(&session, "logits");
+    assert!(
+        before < 100 && after > 255,
+        "{before} before, {after} after, of 300"
+    );
+    assert!(accuracy(&session, "hidden") < 150);
+
+    // Exported, the outputs are those that were asked for, in that order and under their names.
+    let folder = tempfile::tempdir().unwrap();
+    for names in [
+        &["logits", "hidden"][..],
+        &["hidden", "logits"],
+        &["logits"],
+    ] {
+        let path = folder.path().join("exported.onnx");
+        session.export_for_inference(&path, names).unwrap();
+        let outputs = inference(&path).run(&[&images]).unwrap();
+        assert_eq!(outputs.names(), names);
+        assert_eq!(correct(output(&outputs, "logits"), labels.data()), after);
+    }
+    // A name that is none is an error, and not the nearest output.
+    let outputs = session.eval_step(&[&images, &labels]).unwrap();
+    let error = outputs.get("logit").unwrap_err().to_string();
+    assert!(
+        error.contains("logit") && error.contains("hidden"),
+        "{error}"
+    );
+}
