@@ -10,7 +10,7 @@ use ort_training_sys as sys;
 
 use crate::api::{call, release};
 use crate::atomic_file::{self, Sibling};
-use crate::checkpoint_format::{CheckpointSummary, ParameterInfo, external_data_path};
+use crate::checkpoint_format::{CheckpointSummary, ParameterInfo};
 use crate::element::ElementType;
 use crate::environment::Environment;
 use crate::error::{Context, Error, Result};
@@ -502,11 +502,6 @@ impl Checkpoint {
         }
         Ok(())
     }
-}
-
-/// Where a checkpoint with external data keeps the data of its parameters.
-pub(crate) fn data_path(path: &Path) -> std::path::PathBuf {
-    external_data_path(path)
 }
 
 impl fmt::Debug for Checkpoint {

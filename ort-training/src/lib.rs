@@ -59,6 +59,7 @@ mod cuda;
 mod element;
 mod environment;
 mod error;
+mod exported_data;
 mod flat;
 mod inference_session;
 mod memory_info;

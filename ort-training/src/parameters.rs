@@ -1,14 +1,16 @@
 //! Parameters in one contiguous buffer, and export.
 
 use std::ffi::CString;
+use std::fs;
 use std::path::Path;
 
 use crate::api::call;
 use crate::artifact_check::ParameterSlot;
-use crate::atomic_file::Sibling;
-use crate::checkpoint::data_path;
+use crate::atomic_file::{Sibling, recover};
+use crate::checkpoint_format::external_data_path;
 use crate::element::{ElementType, TensorElement};
-use crate::error::{Context, Error, ErrorCode, Result};
+use crate::error::{Context, Error, Result};
+use crate::exported_data::{from_anywhere, with_location};
 use crate::tensor::TensorRef;
 use crate::text::{c_path, c_string};
 use crate::training_session::TrainingSession;
@@ -160,7 +162,9 @@ impl TrainingSession {
     /// the evaluation model must still be where it was.
     ///
     /// The file is written under a hidden name and renamed, so that it is there whole or not at all. With a checkpoint that
-    /// has external data the weights go to `<path>.data`, and both files are written in place.
+    /// has external data the weights go to `<path>.data` beside it; the two can be moved together to any folder. (ONNX
+    /// Runtime itself exports such models into the working directory only.) An export of a pair that is killed between its
+    /// two renames is finished by the next one to that path.
     ///
     /// # Errors
     /// The session has no evaluation model; an output that the model does not have: with those it has; a nominal
@@ -219,17 +223,38 @@ impl TrainingSession {
             }
         };
         if self.checkpoint.has_external_data() {
-            // The model names its data file, so it cannot be renamed afterwards.
-            write(path)?;
-            if !data_path(path).exists() && !path.exists() {
-                return Err(Error::new(ErrorCode::Fail, "ONNX Runtime wrote no file"));
-            }
-            return Ok(());
+            recover(path)?;
+            let sibling = Sibling::new(path)?;
+            let target = from_anywhere(&sibling.path)?;
+            write(&target)?;
+            return finish_pair(sibling, path, &external_data_path(&target));
         }
         let sibling = Sibling::new(path)?;
         write(&sibling.path)?;
         sibling.commit()
     }
+}
+
+/// Puts a model and its weights in their places; the model says so far that the weights are in `written`.
+fn finish_pair(sibling: Sibling, path: &Path, written: &Path) -> Result<()> {
+    // Weights of less than 64 bytes stay in the model, and perhaps all are that small.
+    if !external_data_path(&sibling.path).exists() {
+        return sibling.commit();
+    }
+    let io = |error| Error::io(sibling.path.display(), &error);
+    let data = external_data_path(path);
+    let (Some(from), Some(to)) = (
+        written.to_str(),
+        data.file_name().and_then(|name| name.to_str()),
+    ) else {
+        return Err(Error::invalid_argument(format!(
+            "expected a path in UTF-8, since the model names the file of its weights; found {}",
+            path.display()
+        )));
+    };
+    let model = fs::read(&sibling.path).map_err(io)?;
+    fs::write(&sibling.path, with_location(&model, from, to)?).map_err(io)?;
+    sibling.commit_pair()
 }
 
 // Buffers hold float32 elements by the contract of the C API.

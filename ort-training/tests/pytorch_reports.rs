@@ -2,14 +2,23 @@
 #![cfg(feature = "artifacts")]
 
 mod artifacts_support;
+mod checkpoint_writer;
 mod pytorch_support;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use artifacts_support::require_artifacts;
+use checkpoint_writer::{CheckpointSpec, TensorSpec};
+use ort_training::artifacts::onnx::{ModelProto, StringStringEntryProto};
 use ort_training::artifacts::{ArtifactsBuilder, Loss, Optimizer};
-use ort_training::{AsValue, Environment, InferenceSession, Outputs, Tensor, TrainingSession};
+use ort_training::{
+    AsValue, Checkpoint, Environment, InferenceSession, Outputs, Tensor, TrainingSession,
+};
+use prost::Message;
 use pytorch_support::{Trained, folder, furthest, start, step, views};
 
-fn inference(path: &std::path::Path) -> InferenceSession {
+fn inference(path: &Path) -> InferenceSession {
     let env = Environment::shared().unwrap();
     InferenceSession::builder(&env).model(path).build().unwrap()
 }
@@ -216,4 +225,140 @@ fn accuracy_is_of_the_output_that_is_asked_for_by_name() {
         error.contains("logit") && error.contains("hidden"),
         "{error}"
     );
+}
+
+/// The model with its larger weights in a second file, as exporters write those of more than 2 GB.
+fn with_external_data(model: &Path, folder: &Path) -> PathBuf {
+    let mut proto = ModelProto::decode(fs::read(model).unwrap().as_slice()).unwrap();
+    let mut data = Vec::new();
+    let mut moved = 0;
+    for tensor in &mut proto.graph.as_mut().unwrap().initializer {
+        let Some(raw) = tensor.raw_data.take_if(|raw| raw.len() >= 64) else {
+            continue;
+        };
+        let entries = [
+            ("location", "weights.bin".to_owned()),
+            ("offset", data.len().to_string()),
+            ("length", raw.len().to_string()),
+        ];
+        tensor.external_data = entries
+            .into_iter()
+            .map(|(key, value)| StringStringEntryProto {
+                key: Some(key.to_owned()),
+                value: Some(value),
+            })
+            .collect();
+        tensor.data_location = Some(1);
+        data.extend_from_slice(&raw);
+        moved += 1;
+    }
+    assert!(moved >= 4, "{moved}");
+    fs::write(folder.join("weights.bin"), data).unwrap();
+    let path = folder.join("model.onnx");
+    fs::write(&path, proto.encode_to_vec()).unwrap();
+    path
+}
+
+/// The checkpoint with its parameters in a second file, as the artifact maker writes those of more than 1.8 GB.
+fn move_out(session: &TrainingSession, path: &Path) {
+    let mut data = Vec::new();
+    let tensors = session.checkpoint().parameters().iter().map(|info| {
+        let dims: Vec<i64> = info.shape().iter().map(|&size| size as i64).collect();
+        let elements = session.checkpoint().parameter(info.name()).unwrap();
+        let mut tensor = TensorSpec::floats(info.name(), &dims, elements.data());
+        tensor.move_out(&mut data);
+        assert!(info.requires_grad());
+        tensor
+    });
+    let mut spec = CheckpointSpec::new(tensors.collect(), Vec::new());
+    spec.external = true;
+    fs::write(path, spec.to_bytes()).unwrap();
+    fs::write(path.with_extension("data"), data).unwrap();
+}
+
+/// The names of the files in a folder.
+fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Elsewhere: a model with external data could not be exported for inference into another folder.
+#[test]
+fn a_large_model_is_exported_into_another_folder_and_stands_on_its_own_there() {
+    require_artifacts();
+    let trained = Trained::read("lenet");
+    let from_pytorch = tempfile::tempdir().unwrap();
+    let model = with_external_data(&folder("lenet").join("model.onnx"), from_pytorch.path());
+    let artifacts = tempfile::tempdir().unwrap();
+    trained
+        .artifacts_of(&model)
+        .build()
+        .unwrap()
+        .write_to(artifacts.path())
+        .unwrap();
+    // The artifacts have all that they need.
+    from_pytorch.close().unwrap();
+    let env = Environment::shared().unwrap();
+    let session = || {
+        TrainingSession::builder(&env)
+            .artifacts(artifacts.path())
+            .unwrap()
+    };
+    move_out(
+        &session().build().unwrap(),
+        &artifacts.path().join("checkpoint"),
+    );
+    let checkpoint = Checkpoint::load(artifacts.path().join("checkpoint")).unwrap();
+    assert!(checkpoint.has_external_data());
+    let mut session = session().checkpoint(checkpoint).build().unwrap();
+    session.set_learning_rate(1e-2).unwrap();
+    let batch = trained.batch(0, session.train_inputs());
+    for _ in 0..3 {
+        step(&mut session, &batch);
+    }
+    let evaluated = session.eval_step(&views(&batch)).unwrap();
+    let expected = output(&evaluated, "logits");
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("target");
+    fs::create_dir(&target).unwrap();
+    // By an absolute path, and by one that is relative to the working directory; over and again.
+    let up: PathBuf = std::env::current_dir()
+        .unwrap()
+        .components()
+        .skip(1)
+        .map(|_| "..")
+        .collect();
+    let relative = up.join(target.strip_prefix("/").unwrap());
+    for path in [target.join("lenet.onnx"), relative.join("lenet.onnx")] {
+        for _ in 0..2 {
+            session.export_for_inference(&path, &["logits"]).unwrap();
+            assert_eq!(files(&target), ["lenet.onnx", "lenet.onnx.data"]);
+        }
+    }
+    let weights = fs::metadata(target.join("lenet.onnx.data")).unwrap().len();
+    let whole = fs::metadata(target.join("lenet.onnx")).unwrap().len();
+    assert!(weights > 100_000 && whole < 20_000, "{weights} {whole}");
+
+    // Nothing else is needed, and not the place where it was written.
+    drop(session);
+    artifacts.close().unwrap();
+    let moved = elsewhere.path().join("moved");
+    fs::rename(&target, &moved).unwrap();
+    let outputs = inference(&moved.join("lenet.onnx"))
+        .run(&[&batch[0]])
+        .unwrap();
+    same(output(&outputs, "logits"), expected);
+    // Without its weights it is no model.
+    fs::remove_file(moved.join("lenet.onnx.data")).unwrap();
+    let error = InferenceSession::builder(&env)
+        .model(moved.join("lenet.onnx"))
+        .build()
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("lenet.onnx.data"), "{error}");
 }

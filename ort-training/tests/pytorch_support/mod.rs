@@ -108,6 +108,11 @@ impl Trained {
     }
 
     pub fn artifacts(&self) -> ArtifactsBuilder {
+        self.artifacts_of(&folder(self.name).join("model.onnx"))
+    }
+
+    /// Artifacts of this file, to be trained as PyTorch trained the model.
+    pub fn artifacts_of(&self, model: &Path) -> ArtifactsBuilder {
         let optimizer = match self.file.metadata["optimizer"].as_str() {
             "sgd" => Optimizer::Sgd,
             "adamw" => Optimizer::AdamW(AdamW {
@@ -118,7 +123,7 @@ impl Trained {
             }),
             other => panic!("{other}"),
         };
-        ArtifactsBuilder::from_path(folder(self.name).join("model.onnx"))
+        ArtifactsBuilder::from_path(model)
             .loss(Loss::CrossEntropy(CrossEntropy {
                 class_axis: self.class_axis(),
                 ..CrossEntropy::default()
