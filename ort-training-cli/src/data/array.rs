@@ -308,6 +308,30 @@ impl Array {
         Self { shape, elements }
     }
 
+    /// Appends the rows of another array of the same type, whose rows have the same shape.
+    pub fn append(&mut self, mut other: Self) -> Result<()> {
+        let (wanted, found) = (self.elements.element_type(), other.elements.element_type());
+        let row = |array: &Self| array.shape.get(1..).map(<[usize]>::to_vec);
+        if wanted != found || row(self).is_none() || row(self) != row(&other) {
+            bail!(
+                "expected {wanted} {:?} in all but the first axis, found {found} {:?}",
+                self.shape,
+                other.shape
+            );
+        }
+        macro_rules! appended {
+            ($($variant:ident)*) => {
+                match (&mut self.elements, &mut other.elements) {
+                    $((Elements::$variant(rows), Elements::$variant(more)) => rows.append(more),)*
+                    _ => unreachable!("of one type"),
+                }
+            };
+        }
+        appended!(F16 Bf16 F32 F64 I8 I16 I32 I64 U8 U16 U32 U64 Bool Text);
+        self.shape[0] += other.shape[0];
+        Ok(())
+    }
+
     /// A tensor with these elements.
     pub fn into_value(self) -> ort_training::Result<Value> {
         macro_rules! tensors {

@@ -45,6 +45,70 @@ pub fn read_safetensors(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<Sa
     })
 }
 
+/// All arrays of a file, by name. Tensors `batch.0.NAME`, `batch.1.NAME`, … are the rows of one array NAME, in the order of
+/// their numbers.
+pub fn read_joined(path: &Path) -> Result<Vec<(String, Array)>> {
+    let mut whole = Vec::new();
+    // By name, and by number in it.
+    let mut batches: BTreeMap<String, BTreeMap<usize, Array>> = BTreeMap::new();
+    for (name, array) in read_safetensors(path, |_| true)?.arrays {
+        match numbered(&name) {
+            Some((number, name)) => {
+                batches
+                    .entry(name.to_owned())
+                    .or_default()
+                    .insert(number, array);
+            }
+            None => whole.push((name, array)),
+        }
+    }
+    let count = batches.values().map(BTreeMap::len).max().unwrap_or(0);
+    let mut rows: BTreeMap<usize, (usize, String)> = BTreeMap::new();
+    for (name, parts) in batches {
+        let missing = (0..count).find(|number| !parts.contains_key(number));
+        if let Some(number) = missing {
+            bail!(
+                "{}: expected a tensor batch.{number}.{name}, since there are {count} batches, found none",
+                path.display()
+            );
+        }
+        if whole.iter().any(|(known, _)| *known == name) {
+            bail!(
+                "{}: expected '{name}' as one tensor or in batches, found both",
+                path.display()
+            );
+        }
+        let mut joined: Option<Array> = None;
+        for (number, part) in parts {
+            let what = || format!("{}: tensor batch.{number}.{name}", path.display());
+            let found = *part
+                .shape
+                .first()
+                .context("expected an axis that counts the rows, found a single number")
+                .with_context(what)?;
+            let (expected, first) = rows.entry(number).or_insert((found, name.clone()));
+            if *expected != found {
+                bail!(
+                    "{}: expected {expected} rows, as in '{first}', found {found}",
+                    what()
+                );
+            }
+            match &mut joined {
+                Some(array) => array.append(part).with_context(what)?,
+                None => joined = Some(part),
+            }
+        }
+        whole.extend(joined.map(|array| (name, array)));
+    }
+    Ok(whole)
+}
+
+/// The number and the name in `batch.<number>.<name>`.
+fn numbered(name: &str) -> Option<(usize, &str)> {
+    let (number, name) = name.strip_prefix("batch.")?.split_once('.')?;
+    Some((number.parse().ok()?, name))
+}
+
 fn array(tensor: &TensorView<'_>) -> Result<Array> {
     macro_rules! numbers {
         ($variant:ident, $number:ty) => {

@@ -9,13 +9,15 @@ use super::array::Array;
 use super::csv_file::CsvFile;
 use super::fit::fit;
 use super::npy;
+use super::safetensors_file::read_joined;
 use crate::session::{declared, names};
 use crate::suggest::suggest;
 
 /// How files become inputs; the same for training and evaluation data.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DataArgs {
-    /// Where an input comes from, when its name does not say: an array of the .npz file, or columns of the CSV file
+    /// Where an input comes from, when its name does not say: an array of the .npz or .safetensors file, or columns of
+    /// the CSV file
     /// (names, patterns with * and ?, ranges first..last, separated by commas)
     #[arg(long = "map", value_name = "INPUT=SOURCE", value_parser = mapping)]
     pub maps: Vec<(String, String)>,
@@ -207,12 +209,25 @@ fn read_file(
             };
             Ok(vec![(input, npy::read_npy(&file.path)?)])
         }
-        "npz" => read_archive(file, open, args),
+        "npz" => {
+            let names = npy::npz_names(&file.path)?;
+            read_archive(file, open, args, &names, |wanted| {
+                npy::read_npz(&file.path, wanted)
+            })
+        }
+        "safetensors" => {
+            let mut arrays = read_joined(&file.path)?;
+            let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
+            read_archive(file, open, args, &names, |wanted| {
+                arrays.retain(|(name, _)| wanted(name));
+                Ok(arrays)
+            })
+        }
         "csv" | "tsv" | "txt" => {
             CsvFile::open(&file.path, args)?.read(file.input.as_deref(), open, specs, args)
         }
         other => bail!(
-            "{}: expected a file named .csv, .tsv, .npy or .npz, found {other:?}{}",
+            "{}: expected a file named .csv, .tsv, .npy, .npz or .safetensors, found {other:?}{}",
             file.path.display(),
             if file.path.exists() {
                 ""
@@ -228,8 +243,9 @@ fn read_archive(
     file: &NamedFile,
     open: &[&IoInfo],
     args: &DataArgs,
+    names: &[String],
+    read: impl FnOnce(&dyn Fn(&str) -> bool) -> Result<Vec<(String, Array)>>,
 ) -> Result<Vec<(String, Array)>> {
-    let names = npy::npz_names(&file.path)?;
     let known = || names.iter().map(String::as_str);
     // Input and array.
     let mut pairs: Vec<(&str, &str)> = Vec::new();
@@ -250,7 +266,7 @@ fn read_archive(
             );
         }
     }
-    if let (Some(input), [], [array]) = (&file.input, pairs.as_slice(), names.as_slice()) {
+    if let (Some(input), [], [array]) = (&file.input, pairs.as_slice(), names) {
         pairs.push((input, array));
     }
     let missing = open
@@ -265,9 +281,7 @@ fn read_archive(
             missing.name()
         );
     }
-    let mut arrays = npy::read_npz(&file.path, |name| {
-        pairs.iter().any(|(_, array)| *array == name)
-    })?;
+    let mut arrays = read(&|name| pairs.iter().any(|(_, array)| *array == name))?;
     // Two inputs may take the same array.
     let mut found = Vec::new();
     for (at, (input, array)) in pairs.iter().enumerate() {
@@ -284,15 +298,18 @@ fn read_archive(
     Ok(found)
 }
 
-/// Named arrays as they are: all of an `.npz` file, or one for `NAME=FILE.npy`.
+/// Named arrays as they are: all of an `.npz` or `.safetensors` file, or one for `NAME=FILE.npy`.
 pub fn read_arrays(files: &[String]) -> Result<Vec<(String, Array)>> {
     let mut arrays: Vec<(String, Array)> = Vec::new();
     for text in files {
         let file = NamedFile::parse(text);
         let found = match (file.extension().as_str(), file.input) {
             ("npz", None) => npy::read_npz(&file.path, |_| true)?,
+            ("safetensors", None) => read_joined(&file.path)?,
             ("npy", Some(name)) => vec![(name, npy::read_npy(&file.path)?)],
-            _ => bail!("{text}: expected FILE.npz, or NAME=FILE.npy for one array"),
+            _ => bail!(
+                "{text}: expected FILE.npz or FILE.safetensors, or NAME=FILE.npy for one array"
+            ),
         };
         for (name, array) in found {
             if arrays.iter().any(|(known, _)| *known == name) {

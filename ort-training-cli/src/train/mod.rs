@@ -35,6 +35,8 @@ Examples:
   From NumPy files: arrays of the .npz go to the inputs of their names
     ort-training train artifacts --data train.npz --eval test.npz --accuracy logits
     ort-training train artifacts --data images=x.npy --data labels=y.npy
+  From a safetensors file: tensors of the inputs' names, or batch.0.NAME, batch.1.NAME, … one after the other
+    ort-training train artifacts --data train.safetensors --map labels=target --no-shuffle
   Warm up for 100 steps, then down to zero; go on after an interruption; export:
     ort-training train artifacts --data t.npz --schedule linear --warmup-steps 100 --epochs 50
     ort-training train artifacts --data t.npz --schedule linear --warmup-steps 100 --epochs 50 --resume
@@ -52,7 +54,7 @@ pub struct Args {
     /// The folder of artifacts, as `ort-training artifacts` makes it
     artifacts: PathBuf,
 
-    /// Training data: a .csv, .tsv or .npz file, or INPUT=FILE (.npy) for one input; several together
+    /// Training data: a .csv, .tsv, .npz or .safetensors file, or INPUT=FILE (.npy) for one input; several together
     #[arg(long = "data", value_name = "[INPUT=]FILE", required = true)]
     data: Vec<String>,
 

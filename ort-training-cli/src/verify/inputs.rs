@@ -11,7 +11,7 @@ use crate::suggest::suggest;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Inputs")]
 pub struct InputArgs {
-    /// Inputs: an .npz file with arrays of their names, or INPUT=FILE (.npy) for one; random without
+    /// Inputs: an .npz or .safetensors file with arrays of their names, or INPUT=FILE (.npy) for one; random without
     #[arg(long, value_name = "[INPUT=]FILE")]
     pub inputs: Vec<String>,
 
