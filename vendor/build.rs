@@ -9,7 +9,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let mut files = Vec::new();
-    for folder in ["cmake", "cuda", "patches", "shim"] {
+    for folder in ["cmake", "cuda", "patches", "reduced", "shim"] {
         println!("cargo::rerun-if-changed={folder}");
         collect(&root.join(folder), &mut files);
     }

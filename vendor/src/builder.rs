@@ -231,8 +231,9 @@ impl Build {
         fields.add("layout", "3");
         self.manifest.add_to(&mut fields, &self.features);
         for (name, content) in assets::files() {
-            // What only CUDA builds read must not make another build of the others.
-            let is_read = self.features.cuda || !name.starts_with("cuda/");
+            // What only CUDA builds or reduced ones read must not make another build of the others.
+            let is_read = (self.features.cuda || !name.starts_with("cuda/"))
+                && (self.reduced.is_some() || !name.starts_with("reduced/"));
             if is_read && !name.ends_with(".md") {
                 fields.add(name, content);
             }

@@ -10,8 +10,8 @@ use crate::configure::Configured;
 use crate::error::{Error, Result};
 use crate::progress::{Event, Progress};
 use crate::tools::Tools;
-use crate::unity;
 use crate::workload::Workload;
+use crate::{reduced, unity};
 
 /// Compiles everything. Unity batches that do not compile are taken apart, and the build goes on.
 pub(crate) fn run(
@@ -63,7 +63,7 @@ pub(crate) fn run(
             Some(batches) if build.unity => take_apart(configured, &batches, progress)?,
             _ => false,
         };
-        if !apart {
+        if !apart && !bring_back(configured, &failure.output, progress)? {
             return Err(failure.into_error(first_failure));
         }
         // CMake reads the skip file when it configures; touching nothing else keeps every other object.
@@ -99,6 +99,17 @@ fn take_apart(
         )));
     }
     Ok(added > 0)
+}
+
+/// Compiles kernels after all that were left out, and that the linker misses. Each file comes back once, so this ends.
+fn bring_back(configured: &Configured, output: &[String], progress: &dyn Progress) -> Result<bool> {
+    let count = reduced::bring_back(&configured.left_out, output)?;
+    if count > 0 {
+        progress.event(Event::Note(format!(
+            "{count} of the files that register no kernel of these models are needed all the same"
+        )));
+    }
+    Ok(count > 0)
 }
 
 /// `[12/345] Building CXX object ...`

@@ -37,6 +37,8 @@ pub(crate) struct Configured {
     pub log: PathBuf,
     /// The list of sources that are kept out of unity batches.
     pub unity_skip: PathBuf,
+    /// The list of kernels' sources that are not compiled; builds with all operators have none.
+    pub left_out: PathBuf,
     /// The whole of CMake's arguments.
     pub args: Vec<String>,
     /// The environment that a compiler cache wants.
@@ -56,11 +58,22 @@ pub(crate) fn run(
     if let Some(operators) = &build.reduced {
         reduced::write_reduced_sources(operators, &sources.onnxruntime, dir, build.features.cuda)?;
     }
-    let args = arguments(build, tools, sources, &ours, &unity_skip);
+    let left_out = dir.join("left-out.txt");
+    if let (Some(operators), false) = (&build.reduced, left_out.exists()) {
+        // Providers in libraries of their own call kernels of the CPU: with CUDA all are compiled.
+        let files = if build.features.cuda {
+            Vec::new()
+        } else {
+            reduced::left_out(operators, &sources.onnxruntime)?
+        };
+        reduced::write_list(&left_out, files.iter().map(PathBuf::as_path))?;
+    }
+    let args = arguments(build, tools, sources, &ours, &unity_skip, &left_out);
     let configured = Configured {
         dir: dir.to_owned(),
         log: dir.join("build.log"),
         unity_skip,
+        left_out,
         args,
         env: launcher_env(build),
     };
@@ -119,6 +132,7 @@ fn arguments(
     sources: &Folders,
     ours: &Path,
     unity_skip: &Path,
+    left_out: &Path,
 ) -> Vec<String> {
     let cmake_files = ours.join("cmake");
     let mut args = vec![
@@ -131,6 +145,8 @@ fn arguments(
             "-DCMAKE_PROJECT_onnxruntime_INCLUDE={}",
             if build.features.cuda {
                 ours.join("cuda/inject.cmake")
+            } else if build.reduced.is_some() {
+                ours.join("reduced/inject.cmake")
             } else {
                 cmake_files.join("inject.cmake")
             }
@@ -144,6 +160,10 @@ fn arguments(
     args.extend(build.features.cmake_args());
     if build.reduced.is_some() {
         args.push("-Donnxruntime_REDUCED_OPS_BUILD=ON".into());
+        args.push(format!(
+            "-DORT_TRAINING_LEFT_OUT_FILE={}",
+            left_out.display()
+        ));
     }
     let maps = path_maps(build, &sources.onnxruntime);
     for (variable, name) in [("CMAKE_C_FLAGS", "CFLAGS"), ("CMAKE_CXX_FLAGS", "CXXFLAGS")] {

@@ -2,6 +2,9 @@
 //!
 //! What a transformer inserts, it inserts whether or not the build has a kernel for it; a build without would refuse
 //! a model that it was made for. The table errs on the side of more: the kernels in it are small beside what it saves.
+//!
+//! It follows from the sources of ONNX Runtime 1.21: every operator that is named where a node is made (`AddNode` and its
+//! like) below `onnxruntime/core/optimizer`, when a pass for the CPU makes it, and what the passes take for a reason.
 
 use super::Operators;
 
@@ -135,8 +138,10 @@ const WHEN: &[(&[&str], &str, &[&str])] = &[
             "QLinearConv",
             "QLinearMatMul",
             "QuantizeLinear",
+            "Round",
         ],
     ),
+    (&["IsInf"], MICROSOFT, &["IsAllFinite"]),
     (
         &[
             "QuantizeLinear",

@@ -5,6 +5,7 @@
 //! that builds need for nothing else, and read no types from ONNX models; here is the same in its file format.
 
 mod inserted;
+mod left_out;
 mod model;
 mod registrations;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
+pub(crate) use left_out::{bring_back, left_out, write_list};
 pub(crate) use registrations::write_reduced_sources;
 
 /// The variable that names models and lists, separated as in `PATH`.

@@ -14,6 +14,15 @@ const TYPE_CONTROL: &str = "onnxruntime/core/providers/op_kernel_type_control_ov
 
 const ENTRY: &str = "BuildKernelCreateInfo<ONNX_OPERATOR_";
 
+/// The files with the tables of a provider's kernels: ONNX's operators, Microsoft's, those of training.
+pub(super) fn tables(provider: &str) -> [String; 3] {
+    [
+        format!("onnxruntime/core/providers/{provider}/{provider}_execution_provider.cc"),
+        format!("onnxruntime/contrib_ops/{provider}/{provider}_contrib_kernels.cc"),
+        format!("orttraining/orttraining/training_ops/{provider}/{provider}_training_kernels.cc"),
+    ]
+}
+
 /// Writes the copies for a build. A copy that is there with the same text is left alone, for ninja's sake.
 pub(crate) fn write_reduced_sources(
     operators: &Operators,
@@ -25,13 +34,7 @@ pub(crate) fn write_reduced_sources(
         .into_iter()
         .filter(|name| cuda || *name == "cpu")
     {
-        for path in [
-            format!("onnxruntime/core/providers/{provider}/{provider}_execution_provider.cc"),
-            format!("onnxruntime/contrib_ops/{provider}/{provider}_contrib_kernels.cc"),
-            format!(
-                "orttraining/orttraining/training_ops/{provider}/{provider}_training_kernels.cc"
-            ),
-        ] {
+        for path in tables(provider) {
             copy(onnxruntime, build_dir, &path, &|text| {
                 reduce(operators, text)
             })?;
@@ -49,14 +52,7 @@ fn copy(
     change: &dyn Fn(&str) -> Option<String>,
 ) -> Result<()> {
     let from = onnxruntime.join(path);
-    let text =
-        fs::read_to_string(&from).map_err(Error::io(format!("reading {}", from.display())))?;
-    let text = change(&text).ok_or_else(|| Error::Model {
-        file: from,
-        problem:
-            "expected kernel registrations as in ONNX Runtime 1.21, found none that can be read"
-                .into(),
-    })?;
+    let text = read(&from, change)?;
     let to = build_dir.join(FOLDER).join(path);
     if fs::read_to_string(&to).is_ok_and(|old| old == text) {
         return Ok(());
@@ -67,25 +63,69 @@ fn copy(
         .map_err(Error::io(format!("writing {}", to.display())))
 }
 
+/// The names of the operators of which a table registers kernels that are needed.
+pub(super) fn needed_names(operators: &Operators, table: &Path) -> Result<Vec<String>> {
+    read(table, &|text| {
+        let mut names = Vec::new();
+        for entry in entries(text)? {
+            if is_needed(operators, entry.arguments)? {
+                let name = entry.arguments.rsplit(',').next()?.trim();
+                names.push(name.to_owned());
+            }
+        }
+        Some(names)
+    })
+}
+
+/// Reads a file of ONNX Runtime's and makes something of it.
+fn read<T>(file: &Path, make: &dyn Fn(&str) -> Option<T>) -> Result<T> {
+    let text =
+        fs::read_to_string(file).map_err(Error::io(format!("reading {}", file.display())))?;
+    make(&text).ok_or_else(|| Error::Model {
+        file: file.to_owned(),
+        problem:
+            "expected kernel registrations as in ONNX Runtime 1.21, found none that can be read"
+                .into(),
+    })
+}
+
+/// An entry of a table.
+struct Entry<'a> {
+    /// Where it lies in the text, with its comma.
+    range: std::ops::Range<usize>,
+    /// What stands between the parentheses.
+    arguments: &'a str,
+}
+
+/// The entries of a table; `None` when there are none, or one that is not closed.
+fn entries(text: &str) -> Option<Vec<Entry<'_>>> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text[from..].find(ENTRY) {
+        let start = from + at;
+        let open = start + text[start..].find('(')?;
+        let close = open + text[open..].find(")>")?;
+        from = close + 2 + usize::from(text[close + 2..].starts_with(','));
+        found.push(Entry {
+            range: start..from,
+            arguments: &text[open + 1..close],
+        });
+    }
+    (!found.is_empty()).then_some(found)
+}
+
 /// Leaves out the table entries `BuildKernelCreateInfo<ONNX_OPERATOR_..._CLASS_NAME(...)>,` of what is not needed.
 fn reduce(operators: &Operators, text: &str) -> Option<String> {
     let mut reduced = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut entries = 0;
-    while let Some(at) = rest.find(ENTRY) {
-        let (before, entry) = rest.split_at(at);
-        reduced.push_str(before);
-        let open = entry.find('(')?;
-        let close = open + entry[open..].find(")>")?;
-        let end = close + 2 + usize::from(entry[close + 2..].starts_with(','));
-        entries += 1;
-        if is_needed(operators, &entry[open + 1..close])? {
-            reduced.push_str(&entry[..end]);
+    let mut kept = 0;
+    for entry in entries(text)? {
+        if !is_needed(operators, entry.arguments)? {
+            reduced.push_str(&text[kept..entry.range.start]);
+            kept = entry.range.end;
         }
-        rest = &entry[end..];
     }
-    reduced.push_str(rest);
-    (entries > 0).then_some(reduced)
+    reduced.push_str(&text[kept..]);
+    Some(reduced)
 }
 
 /// `provider, domain, first version[, last version][, type...], name`.
@@ -167,7 +207,7 @@ mod tests {
       BuildKernelCreateInfo<ONNX_OPERATOR_KERNEL_CLASS_NAME(kCpuExecutionProvider, kOwnDomain, 1, Own)>};
 ";
 
-    fn entries(text: &str) -> Vec<String> {
+    fn entries_of(text: &str) -> Vec<String> {
         text.split(ENTRY)
             .skip(1)
             .map(|entry| {
@@ -191,7 +231,7 @@ mod tests {
         .unwrap();
         let reduced = reduce(&operators, TABLE).unwrap();
         assert_eq!(
-            entries(&reduced),
+            entries_of(&reduced),
             [
                 "kOnnxDomain 11 Clip",
                 "kMSDomain 1 float_int64_t Loss",
@@ -201,7 +241,7 @@ mod tests {
         assert!(reduced.contains("BuildKernelCreateInfo<void>,") && reduced.ends_with("};\n"));
         let untyped = Operators::parse("ai.onnx;10;Clip\ncom.microsoft;1;Loss").unwrap();
         assert_eq!(
-            entries(&reduce(&untyped, TABLE).unwrap()),
+            entries_of(&reduce(&untyped, TABLE).unwrap()),
             [
                 "kOnnxDomain 6 10 Clip",
                 "kMSDomain 1 float_int64_t Loss",

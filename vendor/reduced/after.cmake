@@ -1,0 +1,13 @@
+# Takes out of the CPU kernels' target what no model needs: ORT_TRAINING_LEFT_OUT_FILE has one absolute path a line.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${ORT_TRAINING_LEFT_OUT_FILE}")
+file(STRINGS "${ORT_TRAINING_LEFT_OUT_FILE}" _left_out)
+get_target_property(_sources onnxruntime_providers SOURCES)
+list(LENGTH _sources _before)
+list(REMOVE_ITEM _sources ${_left_out})
+list(LENGTH _sources _after)
+math(EXPR _count "${_before} - ${_after}")
+message(STATUS "Kernels that no model needs: ${_count} files left out")
+if("${ONNXRUNTIME_ROOT}/core/providers/cpu/cpu_provider_shared.cc" IN_LIST _left_out)
+  list(APPEND _sources "${CMAKE_CURRENT_LIST_DIR}/provider_host.cc")
+endif()
+set_property(TARGET onnxruntime_providers PROPERTY SOURCES ${_sources})
