@@ -15,6 +15,16 @@ set_target_properties(onnxruntime_providers_cuda PROPERTIES COMPILE_WARNING_AS_E
 set_target_properties(onnxruntime_providers_cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
 
 if(ORT_TRAINING_UNITY)
+  # Three of its files include cuda_provider_factory.h, which has no include guard.
+  foreach(_file lora_adapters.cc provider_bridge_ort.cc)
+    set_property(SOURCE "${ONNXRUNTIME_ROOT}/core/session/${_file}" TARGET_DIRECTORY onnxruntime_session
+      PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
+  # They leave their batches without moving other files.
+  list(APPEND _skip
+    "${ONNXRUNTIME_ROOT}/contrib_ops/cuda/bert/decoder_masked_self_attention.cc" # a sibling defines the same constants
+    "${ONNXRUNTIME_ROOT}/contrib_ops/cuda/fused_conv.cc"                         # slice.h has no include guard
+    "${ONNXRUNTIME_ROOT}/contrib_ops/cuda/quantization/qordered_ops/qordered_qdq.cc") # prints spans its own way
   unity_target(onnxruntime_providers_cuda BATCH 8
     # they register kernels, or define what the linker is to find once
     ALONE "/cuda_execution_provider\\.cc$" "/cuda_contrib_kernels\\.cc$" "/cuda_training_kernels\\.cc$"
