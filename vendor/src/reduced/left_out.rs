@@ -64,6 +64,7 @@ pub(crate) fn left_out(operators: &Operators, onnxruntime: &Path) -> Result<Vec<
         &|_| false,
     )?);
 
+    let public = onnxruntime.join("include/onnxruntime");
     let host = onnxruntime.join(PROVIDER_HOST);
     let mut seen = HashSet::from([host.clone()]);
     while let Some(file) = wanted.pop() {
@@ -71,7 +72,12 @@ pub(crate) fn left_out(operators: &Operators, onnxruntime: &Path) -> Result<Vec<
             continue;
         }
         wanted.extend(included(&file, onnxruntime)?);
-        let source = file.with_extension("cc");
+        // Public headers lie in a tree of their own, at the same places.
+        let private = match file.strip_prefix(&public) {
+            Ok(below) => onnxruntime.join("onnxruntime").join(below),
+            Err(_) => file,
+        };
+        let source = private.with_extension("cc");
         if kernels.contains(&source) {
             wanted.push(source);
         }

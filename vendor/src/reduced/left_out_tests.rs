@@ -42,6 +42,10 @@ fn tree() -> tempfile::TempDir {
         ("orttraining/orttraining/training_ops/cpu/relu_grad.cc", "KERNEL(ReluGrad, 1)\n"),
         // A schema's function body needs a kernel's file.
         ("onnxruntime/core/graph/defs.cc", "#include \"contrib_ops/cpu/sampling_parameters.h\"\n"),
+        // A public header, in a tree of its own.
+        ("onnxruntime/core/session/api.cc", "#include \"core/providers/cpu/factory.h\"\n"),
+        ("include/onnxruntime/core/providers/cpu/factory.h", ""),
+        ("onnxruntime/core/providers/cpu/factory.cc", ""),
         // Not part of a CPU build.
         ("onnxruntime/core/providers/cuda/einsum.cc", "#include \"core/providers/cpu/math/einsum.h\"\n"),
     ] {
