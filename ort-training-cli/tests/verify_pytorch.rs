@@ -295,6 +295,61 @@ fn what_is_no_whole_reference_is_refused() {
         .refuses(&["none.safetensors", "No such file"]);
 }
 
+/// The model with the weights of its layers in a second file, as exporters write large ones.
+fn with_external_data(sandbox: &Sandbox, folder: &str) {
+    use ort_training::artifacts::onnx::{ModelProto, StringStringEntryProto};
+    use prost::Message;
+    let bytes = fs::read(fixture("pytorch/small/model.onnx")).unwrap();
+    let mut model = ModelProto::decode(bytes.as_slice()).unwrap();
+    let mut data = Vec::new();
+    for tensor in &mut model.graph.as_mut().unwrap().initializer {
+        if !tensor
+            .name
+            .as_deref()
+            .unwrap_or_default()
+            .ends_with(".weight")
+        {
+            continue;
+        }
+        let raw = tensor.raw_data.take().unwrap();
+        let entries = [
+            ("location", "weights.bin".to_owned()),
+            ("offset", data.len().to_string()),
+            ("length", raw.len().to_string()),
+        ];
+        let entries = entries
+            .into_iter()
+            .map(|(key, value)| StringStringEntryProto {
+                key: Some(key.to_owned()),
+                value: Some(value),
+            });
+        tensor.external_data = entries.collect();
+        tensor.data_location = Some(1);
+        data.extend_from_slice(&raw);
+    }
+    assert!(data.len() > 900, "{}", data.len());
+    fs::create_dir(sandbox.path(folder)).unwrap();
+    sandbox.write(&format!("{folder}/weights.bin"), data);
+    sandbox.write(&format!("{folder}/large.onnx"), model.encode_to_vec());
+}
+
+#[test]
+fn weights_in_a_second_file_are_found_beside_the_model() {
+    let sandbox = Sandbox::new();
+    with_external_data(&sandbox, "exported");
+    sandbox.write(
+        "exported/large.reference.safetensors",
+        Reference::of("small").bytes(),
+    );
+    sandbox
+        .line("verify exported/large.onnx")
+        .says(&["agree: 0 of 15", "agree: 0 of 240"]);
+    fs::remove_file(sandbox.path("exported/weights.bin")).unwrap();
+    sandbox
+        .line("verify exported/large.onnx")
+        .refuses(&["exported/large.onnx", "weights.bin"]);
+}
+
 #[test]
 fn on_cuda_it_agrees_or_says_what_is_missing() {
     let run = Sandbox::new().line("verify {pytorch/small/model.onnx} --cuda");
