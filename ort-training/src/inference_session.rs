@@ -18,6 +18,7 @@ use crate::error::{Context, Error, Result};
 use crate::model_io::{Dimension, Empty, IoInfo, check_inputs, check_places, order_inputs};
 use crate::onnx_model::{ModelSource, OnnxModel};
 use crate::outputs::{OutputSlots, Outputs};
+use crate::prepacking;
 use crate::run_options::RunOptions;
 use crate::session_options::SessionOptions;
 use crate::text::{allocated_string, c_path, c_string};
@@ -312,17 +313,24 @@ impl InferenceSessionBuilder {
 
     /// Builds the session (wraps `OrtApi::CreateSession`, and for bytes `OrtApi::CreateSessionFromArray`).
     ///
+    /// A model with a constant matrix of 2 GiB or more runs with `session.disable_prepacking`: ONNX Runtime reads outside of
+    /// its memory when it packs one.
+    ///
     /// # Errors
     /// No model was given; it is missing, no model or truncated; what ONNX Runtime refuses.
     pub fn build(self) -> Result<InferenceSession> {
         let model = self.model.ok_or_else(|| {
             Error::invalid_argument("inference session: expected a model, found none")
         })?;
-        let labels = OnnxModel::read(&model, "model")?.labels;
-        let options = match self.options {
+        let read = OnnxModel::read(&model, "model")?;
+        let mut options = match self.options {
             Some(options) => options,
             None => SessionOptions::new()?,
         };
+        if read.too_large_to_pack {
+            options = options.with_config_entry(prepacking::DISABLE, "1")?;
+        }
+        let labels = read.labels;
         let mut raw = std::ptr::null_mut();
         let subject = model.subject("inference session of model");
         match &model {

@@ -70,6 +70,7 @@ mod ndarray_support;
 mod onnx_model;
 mod outputs;
 mod parameters;
+mod prepacking;
 mod property;
 mod run_options;
 mod session_options;

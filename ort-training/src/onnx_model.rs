@@ -14,6 +14,7 @@ use crate::class_labels::{LabelRange, NodeView, label_ranges};
 use crate::element::ElementType;
 use crate::error::{Error, ErrorCode, Result};
 use crate::model_io::{Dimension, IoInfo};
+use crate::prepacking;
 
 /// The oldest IR version that ONNX Runtime loads (`Model::Model` in model.cc: "Unsupported model IR version" below 3).
 const OLDEST_IR_VERSION: i64 = 3;
@@ -70,6 +71,8 @@ struct AttributeProto {
 
 #[derive(Clone, PartialEq, Message)]
 struct TensorProto {
+    #[prost(int64, repeated, packed = "false", tag = "1")]
+    dims: Vec<i64>,
     #[prost(string, tag = "8")]
     name: String,
 }
@@ -138,6 +141,8 @@ pub(crate) struct OnnxModel {
     pub(crate) operators: BTreeSet<String>,
     /// Inputs that hold class labels.
     pub(crate) labels: Vec<LabelRange>,
+    /// Whether a constant is too large for ONNX Runtime to pack.
+    pub(crate) too_large_to_pack: bool,
 }
 
 impl OnnxModel {
@@ -220,6 +225,7 @@ impl OnnxModel {
             .collect();
         let outputs = graph.output.iter().map(io_info).collect();
         let labels = labels(&graph);
+        let too_large_to_pack = too_large_to_pack(&graph);
         let mut computed = BTreeSet::new();
         let mut operators = BTreeSet::new();
         for node in graph.node {
@@ -232,12 +238,30 @@ impl OnnxModel {
             computed,
             operators,
             labels,
+            too_large_to_pack,
         })
     }
 
     pub(crate) fn input(&self, name: &str) -> Option<&IoInfo> {
         self.inputs.iter().find(|input| input.name == name)
     }
+}
+
+/// Whether a node may pack a constant that is too large for it. Tables that rows are gathered from are not packed.
+fn too_large_to_pack(graph: &GraphProto) -> bool {
+    let large: BTreeSet<&str> = graph
+        .initializer
+        .iter()
+        .filter(|tensor| prepacking::is_too_large(&tensor.dims))
+        .map(|tensor| tensor.name.as_str())
+        .collect();
+    graph.node.iter().any(|node| {
+        node.op_type != "Gather"
+            && node
+                .input
+                .iter()
+                .any(|input| large.contains(input.as_str()))
+    })
 }
 
 fn labels(graph: &GraphProto) -> Vec<LabelRange> {
