@@ -143,6 +143,62 @@ fn tied_weights_have_one_gradient() {
         .says(&["│ head.weight", "agree: 0 of 18,945 elements"]);
 }
 
+/// Mean loss of scores and targets, and its gradient by the scores, as PyTorch's functions define them.
+type Loss = fn(f32, f32) -> (f32, f32);
+
+#[test]
+fn every_kind_of_loss_is_pytorchs() {
+    let losses: [(&str, Loss); 3] = [
+        ("mse", |y, t| ((y - t).powi(2), 2.0 * (y - t))),
+        ("l1", |y, t| ((y - t).abs(), (y - t).signum())),
+        ("bce_with_logits", |y, t| {
+            (y.exp().ln_1p() - t * y, 1.0 / (1.0 + (-y).exp()) - t)
+        }),
+    ];
+    for (kind, loss) in losses {
+        // Without dropout and batch normalization, the outputs are those of the training step.
+        let mut reference = Reference::of("mlp");
+        let scores = reference.tensors["output.logits"].clone();
+        let values: Vec<f32> = scores
+            .data
+            .chunks(4)
+            .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+            .collect();
+        let target: Vec<f32> = (0..values.len()).map(|at| (at % 3) as f32 / 2.0).collect();
+        let count = values.len() as f32;
+        let columns = scores.shape[1];
+        let (mut sum, mut bias) = (0.0, vec![0f32; columns]);
+        for (at, (y, t)) in values.iter().zip(&target).enumerate() {
+            let (value, gradient) = loss(*y, *t);
+            sum += value;
+            bias[at % columns] += gradient / count;
+        }
+        let tensor = |shape: &[usize], values: &[f32]| Owned {
+            dtype: Dtype::F32,
+            shape: shape.to_vec(),
+            data: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        };
+        reference
+            .tensors
+            .retain(|name, _| name.starts_with("input.") || name.starts_with("output."));
+        reference.tensors.extend([
+            ("target.target".to_owned(), tensor(&scores.shape, &target)),
+            ("loss".to_owned(), tensor(&[], &[sum / count])),
+            ("grad.4.bias".to_owned(), tensor(&[columns], &bias)),
+        ]);
+        let info = format!(r#"{{"kind": "{kind}", "output": "logits", "class_axis": 1}}"#);
+        reference.metadata.insert("loss".to_owned(), info);
+        reference
+            .verify("mlp", "")
+            .says(&["agree: 0 of 20", "│ 4.bias", "agree: 0 of 6"]);
+        reference.bend("grad.4.bias", 2, 0.01);
+        differs(
+            &reference.verify("mlp", ""),
+            &["gradient '4.bias' at [2]", "differ: 1 of 6"],
+        );
+    }
+}
+
 #[test]
 fn a_bent_output_is_shown() {
     let mut reference = Reference::of("small");
