@@ -26,6 +26,8 @@ class Case:
     rate: float = 1.0
     #: Relative; of a loss.
     tolerance: float = 1e-4
+    #: How many times PyTorch trains it from weights changed by their last bit, to see how far rounding alone takes it.
+    perturbed: int = 4
 
 
 def classes(count: int, *shape: int) -> Callable[[int, torch.Generator], Tensor]:
@@ -55,9 +57,13 @@ class LeNet(nn.Sequential):
         )  # fmt: skip
 
 
+Activation = Callable[[Tensor], Tensor]
+
+
 class Residual(nn.Module):
-    def __init__(self, channels: int, out: int, stride: int) -> None:
+    def __init__(self, channels: int, out: int, stride: int, activation: Activation) -> None:
         super().__init__()
+        self.activation = activation
         self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(out)
         self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
@@ -68,15 +74,16 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         identity = x if self.downsample is None else self.downsample(x)
-        x = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(x)) + identity)
+        x = self.activation(self.bn1(self.conv1(x)))
+        return self.activation(self.bn2(self.conv2(x)) + identity)
 
 
 class ResNet18(nn.Module):
     """ResNet-18's layers, with an eighth of its channels."""
 
-    def __init__(self, width: int = 8) -> None:
+    def __init__(self, width: int = 8, activation: Activation = torch.relu) -> None:
         super().__init__()
+        self.activation = activation
         self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
@@ -84,12 +91,13 @@ class ResNet18(nn.Module):
         for index, factor in enumerate((1, 2, 4, 8)):
             out = width * factor
             stride = 1 if index == 0 else 2
-            self.add_module(f"layer{index + 1}", nn.Sequential(Residual(channels, out, stride), Residual(out, out, 1)))
+            blocks = (Residual(channels, out, stride, activation), Residual(out, out, 1, activation))
+            self.add_module(f"layer{index + 1}", nn.Sequential(*blocks))
             channels = out
         self.fc = nn.Linear(channels, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(self.activation(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(x.mean((2, 3)))
 
@@ -246,7 +254,11 @@ CASES = [
     Case("mlp", Mlp, lambda n, rng: {"x": torch.randn(n, 16, generator=rng)}, classes(5), axes=axes()),
     Case("lenet", LeNet, images(1, 28), classes(10), axes=axes()),
     Case("resnet18", ResNet18, images(3, 64), classes(10), axes=axes(),
-         # With larger steps, rounding grows a million times in twenty steps, in PyTorch alone, too: docs/pytorch-parity.md.
+         # Of 7.5 million values that are rectified in twenty steps, some lie so near zero that rounding decides on which side;
+         # from there on runs part, in PyTorch alone, too: docs/pytorch-parity.md.
+         batch=16, rate=0.1, perturbed=8),
+    # The same without the corners, where rounding stays small, so that the tolerance holds for every step.
+    Case("resnet18-smooth", lambda: ResNet18(activation=nn.functional.silu), images(3, 64), classes(10), axes=axes(),
          batch=16, rate=0.1),
     Case("bert", Bert, sentences, classes(3),
          axes={"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "sequence"},
