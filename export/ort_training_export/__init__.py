@@ -1,6 +1,7 @@
 """Exports PyTorch models to ONNX in the form that ONNX Runtime trains."""
 
-from .exporter import Exported, ExportError, choose_opset, export
+from .checks import ExportError
+from .exporter import Exported, choose_opset, export
 from .graph import Untrainable, untrainable
 from .reference import Loss, write_reference
 

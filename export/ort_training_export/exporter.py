@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import os
+import tempfile
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +18,18 @@ import torch
 from onnx import numpy_helper
 
 from .graph import Untrainable, constants_from_initializers, fold_constants, rename_value, training_form, untrainable
-from .reference import Loss, array, flat_outputs, write_reference
-
-
-class ExportError(Exception):
-    """The model cannot be exported so that it trains; the message says what was expected and what was found."""
+from .checks import (
+    ExportError,
+    check_axes,
+    check_inputs,
+    check_loss,
+    check_model,
+    check_names,
+    check_path,
+    frozen_batch_norms,
+    run_forward,
+)
+from .reference import Loss, array, write_reference
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class Exported:
     frozen: tuple[str, ...] = ()
     #: Operators that will not train; empty if all will.
     untrainable: tuple[Untrainable, ...] = ()
+    #: Parameters that no output depends on: they are not in the model.
+    unused: tuple[str, ...] = ()
 
 
 def torch_version() -> tuple[int, int]:
@@ -81,11 +92,14 @@ def export(
 
     Operators that ONNX Runtime cannot train are warned about and listed in the result.
 
-    :raises ExportError: a name, an axis, the operator set or the exporter is not one that can be had, or a trained
-        parameter is missing in what the exporter wrote.
+    Nothing is written unless all goes well.
+
+    :raises ExportError: an argument is not one that can be had, `forward` or the exporter fails, or a trained parameter
+        is missing in what the exporter wrote.
     """
-    path = Path(path)
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    path = check_path(Path(path))
+    check_model(model)
+    inputs = check_inputs(example_inputs)
     if exporter not in ("torchscript", "dynamo"):
         raise ExportError(f"exporter: expected 'torchscript' or 'dynamo', found {exporter!r}")
     if exporter == "dynamo" and torch_version() < (2, 6):
@@ -97,44 +111,63 @@ def export(
     if len(names) != len(inputs):
         raise ExportError(f"input_names: expected {len(inputs)}, one for each example input, found {len(names)}")
     outputs = tuple(output_names)
-    _check_outputs(model, inputs, outputs)
+    results = run_forward(model, inputs)
+    if len(results) != len(outputs):
+        raise ExportError(
+            f"output_names: expected {len(results)}, one for each output, found {len(outputs)} ({', '.join(outputs)})"
+        )
+    check_names(model, names, outputs)
     axes = {name: dict(each) for name, each in dynamic_axes.items()} if dynamic_axes is not None else None
     if axes is None:
-        axes = {name: {0: "batch"} for name in names + outputs}
-    unknown = sorted(set(axes) - set(names + outputs))
-    if unknown:
-        raise ExportError(f"dynamic_axes: '{unknown[0]}' is neither an input nor an output ({', '.join(names + outputs)})")
+        named = zip(names + outputs, (*inputs, *results))
+        axes = {name: {0: "batch"} for name, tensor in named if tensor.dim() > 0}
+    check_axes(axes, dict(zip(names + outputs, (*inputs, *results))))
+    if loss is not None:
+        check_loss(loss, results)
 
-    # A copy: tracing runs the model, which moves running statistics.
-    copied = copy.deepcopy(model).train()
-    write = _dynamo if exporter == "dynamo" else _torchscript
-    with warnings.catch_warnings():
-        # The exporters warn that training mode is unusual; here it is what is wanted.
-        warnings.simplefilter("ignore")
-        write(copied, inputs, path, names, outputs, axes, opset)
-
-    proto = onnx.load(str(path))
-    training_form(proto)
-    fold_constants(proto)
-    tied = _tied(model)
-    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    frozen = tuple(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
-    _restore_names(proto, model)
-    _join_tied(proto, tied)
-    _restore_values(proto, model)
-    _check_parameters(proto, trained, tied)
-    constants_from_initializers(proto, [name for name, _ in model.named_parameters()])
-    problems = tuple(untrainable(proto, trained))
-    for problem in problems:
-        warnings.warn(f"ONNX Runtime will not train this model: {problem}", stacklevel=2)
-    _write(proto, path)
-
-    sidecar = None
-    if reference:
-        sidecar = path.with_name(f"{path.stem}.reference.safetensors")
-        details = {"exporter": exporter, "opset": str(opset), "rtol": "1e-4", "atol": "1e-5", "tied": json.dumps(tied)}
-        write_reference(sidecar, model, dict(zip(names, inputs)), outputs, loss, details)
-    return Exported(path, opset, exporter, names, outputs, tuple(trained), sidecar, tied, frozen, problems)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        # The exporter may leave files beside the model; what is to be kept is moved out at the end.
+        written = Path(folder) / path.name
+        # A copy: tracing runs the model, which moves running statistics.
+        copied = copy.deepcopy(model).train()
+        _run_exporter(exporter, copied, inputs, written, names, outputs, axes, opset)
+        proto = onnx.load(str(written))
+        training_form(proto)
+        fold_constants(proto)
+        tied = _tied(model)
+        trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        frozen = tuple(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+        _restore_names(proto, model)
+        _join_tied(proto, tied)
+        _restore_values(proto, model)
+        unused = _check_parameters(proto, model, inputs, trained, tied)
+        trained = [name for name in trained if name not in unused]
+        constants_from_initializers(proto, [name for name, _ in model.named_parameters()])
+        problems = tuple(untrainable(proto, trained))
+        for problem in problems:
+            warnings.warn(f"ONNX Runtime will not train this model: {problem}", stacklevel=2)
+        for name in frozen_batch_norms(model):
+            warnings.warn(
+                f"batch normalization '{name}' is in evaluation mode; the export has its training form: for running"
+                " statistics that stay, make artifacts with `--batch-norm frozen`",
+                stacklevel=2,
+            )
+        for name in unused:
+            warnings.warn(f"parameter '{name}' has no part in the outputs: it is not in the exported model", stacklevel=2)
+        _write(proto, written)
+        kept = [path.name, f"{path.name}.data"]
+        sidecar = path.with_name(f"{path.stem}.reference.safetensors") if reference else None
+        if sidecar is not None:
+            details = {"exporter": exporter, "opset": str(opset), "rtol": "1e-4", "atol": "1e-5", "tied": json.dumps(tied)}
+            write_reference(Path(folder) / sidecar.name, model, dict(zip(names, inputs)), outputs, loss, details)
+            kept.append(sidecar.name)
+        for name in kept:
+            if (Path(folder) / name).exists():
+                os.replace(Path(folder) / name, path.with_name(name))
+            else:
+                # Weights of a model that lay here before.
+                path.with_name(name).unlink(missing_ok=True)
+    return Exported(path, opset, exporter, names, outputs, tuple(trained), sidecar, tied, frozen, problems, tuple(unused))
 
 
 def _argument_names(model: torch.nn.Module, count: int) -> tuple[str, ...]:
@@ -144,11 +177,47 @@ def _argument_names(model: torch.nn.Module, count: int) -> tuple[str, ...]:
     return names[:count]
 
 
-def _check_outputs(model: torch.nn.Module, inputs: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-    with torch.no_grad():
-        count = len(flat_outputs(copy.deepcopy(model).eval()(*inputs)))
-    if count != len(names):
-        raise ExportError(f"output_names: expected {count}, one for each output, found {len(names)} ({', '.join(names)})")
+def _run_exporter(
+    exporter: str,
+    model: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    path: Path,
+    names: Sequence[str],
+    outputs: Sequence[str],
+    axes: Mapping[str, Mapping[int, str]],
+    opset: int,
+) -> None:
+    """Runs one of PyTorch's exporters; its errors in our words, its warnings only where they say that the result is wrong."""
+    write = _dynamo if exporter == "dynamo" else _torchscript
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            write(model, inputs, path, names, outputs, axes, opset)
+        except Exception as error:
+            raise ExportError(
+                f"PyTorch's {exporter} exporter cannot export this model with operator set {opset}: {_cause(error)}"
+            ) from error
+    for warning in said:
+        # Others say that training mode is unusual; here it is what is wanted.
+        if not issubclass(warning.category, torch.jit.TracerWarning) or "Python boolean" not in str(warning.message):
+            continue
+        # PyTorch's own layers decide by shapes, which tracing takes for values.
+        if Path(torch.__file__).parent not in Path(warning.filename).parents:
+            place = f"{warning.filename}:{warning.lineno}"
+            warnings.warn(
+                f"{place}: the model decides by a tensor's value; the export has only the way that the example inputs took",
+                stacklevel=3,
+            )
+
+
+def _cause(error: BaseException) -> str:
+    """The first error of a chain, in one text. (The names of the chain's links end here: PyTorch 1.13 fails in later exports
+    while graphs of an earlier one hang in a cycle of references.)"""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    text = str(first).strip() or str(error).strip() or "no message"
+    return f"{type(first).__name__}: {text[:1000]}"
 
 
 def _torchscript(
@@ -262,23 +331,38 @@ def _restore_values(proto: onnx.ModelProto, model: torch.nn.Module) -> None:
             tensor.CopyFrom(numpy_helper.from_array(array(buffer), tensor.name))
 
 
-def _check_parameters(proto: onnx.ModelProto, trained: Sequence[str], tied: Mapping[str, str]) -> None:
-    """Every trained parameter is an initializer under its own name (or that of the one it shares its tensor with)."""
+def _check_parameters(
+    proto: onnx.ModelProto,
+    model: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    trained: Sequence[str],
+    tied: Mapping[str, str],
+) -> list[str]:
+    """Every trained parameter is an initializer under its own name (or that of the one it shares its tensor with).
+
+    Returns those that are none because no output depends on them.
+    """
     present = {tensor.name for tensor in proto.graph.initializer}
     missing = [name for name in trained if name not in present and tied.get(name) not in present]
-    if missing:
+    if not missing:
+        return []
+    copied = copy.deepcopy(model).train()
+    parameters = dict(copied.named_parameters())
+    total = sum(output.sum() for output in run_forward(copied, inputs, gradients=True) if output.requires_grad)
+    gradients = torch.autograd.grad(total, [parameters[name] for name in missing], allow_unused=True)
+    folded = [name for name, gradient in zip(missing, gradients) if gradient is not None]
+    if folded:
         raise ExportError(
-            f"parameter '{missing[0]}': expected as an initializer, found only {', '.join(sorted(present)[:8])}"
-            f" ({len(missing)} of {len(trained)} parameters are missing)"
+            f"parameter '{folded[0]}': expected as an initializer, found only {', '.join(sorted(present)[:8])}"
+            f" ({len(folded)} of {len(trained)} parameters are missing)"
         )
+    return missing
 
 
 def _write(proto: onnx.ModelProto, path: Path) -> None:
+    data = path.with_name(f"{path.name}.data")
+    data.unlink(missing_ok=True)
     if proto.ByteSize() < 2_000_000_000:
         onnx.save(proto, str(path))
-        leftover = path.with_name(path.name + ".data")
-        leftover.unlink(missing_ok=True)
     else:
-        data = f"{path.name}.data"
-        path.with_name(data).unlink(missing_ok=True)
-        onnx.save(proto, str(path), save_as_external_data=True, location=data)
+        onnx.save(proto, str(path), save_as_external_data=True, location=data.name)

@@ -50,11 +50,19 @@ def array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def flat_outputs(outputs: object) -> list[torch.Tensor]:
-    """The tensors of a model's result, in order."""
+    """The tensors of a model's result, in order.
+
+    :raises TypeError: there is something else among them.
+    """
     if isinstance(outputs, torch.Tensor):
         return [outputs]
-    values = outputs.values() if isinstance(outputs, Mapping) else outputs
-    return [tensor for value in values for tensor in flat_outputs(value)]  # type: ignore[union-attr]
+    if isinstance(outputs, Mapping):
+        values = list(outputs.values())
+    elif isinstance(outputs, (tuple, list)):
+        values = list(outputs)
+    else:
+        raise TypeError(f"outputs: expected tensors, found {'None' if outputs is None else type(outputs).__name__}")
+    return [tensor for value in values for tensor in flat_outputs(value)]
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import onnx
@@ -230,6 +231,11 @@ def test_all_that_is_known_to_train_says_nothing(tmp_path: Path) -> None:
         ({"input_names": ["a", "b"]}, "input_names: expected 1, .* found 2"),
         ({"output_names": ["a", "b"]}, "output_names: expected 1, .* found 2"),
         ({"dynamic_axes": {"imges": {0: "batch"}}}, "'imges' is neither an input nor an output"),
+        ({"dynamic_axes": {"images": {4: "batch"}}}, "'images' has axes 0 to 3, found 4"),
+        ({"output_names": ["images"]}, "'images' is already the name of an input"),
+        ({"output_names": ["fc.bias"]}, "'fc.bias' is already the name of a parameter or buffer"),
+        ({"loss": Loss("cross_entropy", torch.zeros(3, dtype=torch.int64))}, r"target of shape \[3\] .* scores of shape"),
+        ({"loss": Loss("mse", torch.zeros(2, 3), output=1)}, "expected an output from 0 to 0, found 1"),
     ],
 )
 def test_wrong_settings_are_named(tmp_path: Path, settings: dict, words: str) -> None:
@@ -252,3 +258,113 @@ def test_operator_set_follows_pytorch() -> None:
 def test_another_operator_set(tmp_path: Path) -> None:
     result = export(Classifier(), torch.randn(2, 1, 8, 8), tmp_path / "m.onnx", opset=14)
     assert onnx.load(str(result.model)).opset_import[0].version == 14
+
+
+class Around(nn.Module):
+    """A linear layer behind whatever the given function does with its input and output."""
+
+    def __init__(self, function: Callable[[nn.Module, object], object]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.function = function
+
+    def forward(self, x: object) -> object:
+        return self.function(self.linear, x)
+
+
+plain = Around(lambda linear, x: linear(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "words"),
+    [
+        (Around(plain.function).half(), torch.ones(2, 3), "expected torch.float32, found torch.float16; export model.float"),
+        (Around(plain.function).double(), torch.ones(2, 3), "'linear.weight': expected torch.float32, found torch.float64"),
+        (nn.DataParallel(plain), torch.ones(2, 3), "found it wrapped in DataParallel"),
+        (lambda x: x, torch.ones(2, 3), "expected a torch.nn.Module, found function"),
+        (plain, {"x": torch.ones(2, 3)}, "expected a tensor or a sequence of tensors .* found dict"),
+        (plain, ({"x": torch.ones(2, 3)},), r"example_inputs\[0\]: expected a tensor, found dict; wrap"),
+        (plain, (None,), r"example_inputs\[0\]: expected a tensor, found NoneType"),
+        (plain, (), "expected at least one tensor, found none"),
+        (plain, np.ones((2, 3), np.float32), "found ndarray"),
+        (plain, torch.ones(2, 7), "forward fails for the example inputs: RuntimeError: .*mat1"),
+        (Around(lambda linear, x: (linear(x), None)), torch.ones(2, 3), "outputs: expected tensors, found None; wrap"),
+        (Around(lambda linear, x: (linear(x), 3)), torch.ones(2, 3), "outputs: expected tensors, found int; wrap"),
+    ],
+)
+def test_wrong_models_and_inputs_are_named(tmp_path: Path, model: nn.Module, inputs: object, words: str) -> None:
+    with pytest.raises(ExportError, match=words):
+        export(model, inputs, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_an_input_with_a_parameters_name_is_refused_and_can_be_renamed(tmp_path: Path) -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.x = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.x
+
+    with pytest.raises(ExportError, match="'x' is already the name of a parameter"):
+        export(Scale(), torch.ones(2, 3), tmp_path / "m.onnx")
+    result = export(Scale(), torch.ones(2, 3), tmp_path / "m.onnx", input_names=["values"])
+    assert result.parameters == ("x",)
+
+
+def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="expected an existing folder, found .*/none'"):
+        export(plain, torch.ones(2, 3), tmp_path / "none" / "m.onnx")
+    with pytest.raises(ExportError, match="expected a file, found the folder"):
+        export(plain, torch.ones(2, 3), tmp_path)
+    with pytest.raises(ExportError, match="no file can be written in '/proc'"):
+        export(plain, torch.ones(2, 3), "/proc/m.onnx")
+
+
+@exporters
+def test_an_operator_that_cannot_be_exported(tmp_path: Path, exporter: str) -> None:
+    gamma = Around(lambda linear, x: torch.igamma(linear(x).abs() + 1, torch.ones(2)))
+    (tmp_path / "m.onnx").write_bytes(b"what was there")
+    with pytest.raises(ExportError, match=f"PyTorch's {exporter} exporter cannot export this model .*igamma"):
+        export(gamma, torch.ones(2, 3), tmp_path / "m.onnx", exporter=exporter)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"what was there"]
+    # And the exporter still works.
+    assert export(Classifier(), torch.randn(2, 1, 8, 8), tmp_path / "m.onnx", exporter=exporter).untrainable == ()
+
+
+class Decides(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) if x.sum() > 0 else self.linear(-x)
+
+
+def test_a_decision_by_a_value_is_said(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"test_export.py:\d+: the model decides by a tensor's value"):
+        export(Decides(), torch.ones(2, 3), tmp_path / "m.onnx")
+
+
+@pytest.mark.skipif(torch_version() < (2, 6), reason="the dynamo exporter came with PyTorch 2.6")
+def test_a_decision_by_a_value_is_an_error_of_dynamo(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="dynamo exporter cannot export this model .*data-dependent"):
+        export(Decides(), torch.ones(2, 3), tmp_path / "m.onnx", exporter="dynamo")
+
+
+@exporters
+def test_unused_parameters_are_said(tmp_path: Path, exporter: str) -> None:
+    model = Around(plain.function)
+    model.more = nn.Linear(2, 2)
+    with pytest.warns(UserWarning, match="parameter 'more.weight' has no part in the outputs"):
+        result = export(model, torch.ones(2, 3), tmp_path / "m.onnx", exporter=exporter)
+    assert result.unused == ("more.weight", "more.bias")
+    assert result.parameters == ("linear.weight", "linear.bias")
+
+
+def test_frozen_batch_norm_is_said(tmp_path: Path) -> None:
+    model = Classifier()
+    model.norm.eval()
+    with pytest.warns(UserWarning, match="batch normalization 'norm' is in evaluation mode; .*--batch-norm frozen"):
+        export(model, torch.randn(2, 1, 8, 8), tmp_path / "m.onnx")
