@@ -34,6 +34,9 @@ const NO_CALLERS: [&str; 6] = [
 /// Where `#include "..."` is looked up, besides the file's own folder.
 const INCLUDE_FOLDERS: [&str; 4] = ["onnxruntime", "orttraining", "include/onnxruntime", ""];
 
+/// Defines functions of the C API, which are declared far from it.
+const FACTORY: &str = "onnxruntime/core/providers/cpu/cpu_provider_factory.cc";
+
 /// Hands kernels to execution providers in libraries of their own, and keeps most of them by that.
 const PROVIDER_HOST: &str = "onnxruntime/core/providers/cpu/cpu_provider_shared.cc";
 
@@ -43,7 +46,7 @@ pub(crate) fn left_out(operators: &Operators, onnxruntime: &Path) -> Result<Vec<
     for folder in KERNELS {
         kernels.extend(sources(&onnxruntime.join(folder), &|_| true)?);
     }
-    let mut wanted = Vec::new();
+    let mut wanted = vec![onnxruntime.join(FACTORY)];
     let mut needed = BTreeSet::new();
     for table in registrations::tables("cpu") {
         let table = onnxruntime.join(table);

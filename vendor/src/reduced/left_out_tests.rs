@@ -12,6 +12,7 @@ fn tree() -> tempfile::TempDir {
              BuildKernelCreateInfo<ONNX_OPERATOR_KERNEL_CLASS_NAME(kCpuExecutionProvider, kOnnxDomain, 9, Einsum)>,",
         ),
         ("onnxruntime/core/providers/cpu/cpu_execution_provider.h", ""),
+        (FACTORY, ""),
         (PROVIDER_HOST, "#include \"core/providers/cpu/math/einsum.h\"\n"),
         (
             "onnxruntime/core/providers/cpu/math/add.cc",
