@@ -11,3 +11,11 @@ if("${ONNXRUNTIME_ROOT}/core/providers/cpu/cpu_provider_shared.cc" IN_LIST _left
   list(APPEND _sources "${CMAKE_CURRENT_LIST_DIR}/provider_host.cc")
 endif()
 set_property(TARGET onnxruntime_providers PROPERTY SOURCES ${_sources})
+
+# Headers that register the schemas of these operators only; there when no artifacts are made.
+set(_schemas "${CMAKE_BINARY_DIR}/op_reduction.generated/onnx_schemas")
+if(EXISTS "${_schemas}")
+  foreach(_target onnx onnxruntime_graph onnxruntime_session)
+    target_include_directories(${_target} BEFORE PRIVATE "${_schemas}")
+  endforeach()
+endif()

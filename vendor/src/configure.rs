@@ -57,6 +57,13 @@ pub(crate) fn run(
     let unity_skip = dir.join("unity-skip.txt");
     if let Some(operators) = &build.reduced {
         reduced::write_reduced_sources(operators, &sources.onnxruntime, dir, build.features.cuda)?;
+        let mut dependencies = sources.dependencies.iter();
+        if let (Some((_, onnx)), false) = (
+            dependencies.find(|(name, _)| *name == "onnx"),
+            build.features.artifacts,
+        ) {
+            reduced::write_reduced_schemas(operators, &onnx.folder, &sources.onnxruntime, dir)?;
+        }
     }
     let left_out = dir.join("left-out.txt");
     if let (Some(operators), false) = (&build.reduced, left_out.exists()) {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 pub(crate) use left_out::{bring_back, left_out, write_list};
-pub(crate) use registrations::write_reduced_sources;
+pub(crate) use registrations::{write_reduced_schemas, write_reduced_sources};
 
 /// The variable that names models and lists, separated as in `PATH`.
 pub(crate) const VARIABLE: &str = "ORT_TRAINING_REDUCED_OPERATORS";
@@ -112,6 +112,15 @@ impl Operators {
         self.by_opset
             .get(&(domain.to_owned(), version))
             .is_some_and(|names| names.contains(name))
+    }
+
+    /// The operators of a domain, whatever their opset.
+    fn names(&self, domain: &str) -> BTreeSet<&str> {
+        self.by_opset
+            .iter()
+            .filter(|((of, _), _)| of == domain)
+            .flat_map(|(_, names)| names.iter().map(String::as_str))
+            .collect()
     }
 
     /// Whether a kernel that is registered for these versions is needed.

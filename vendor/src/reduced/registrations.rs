@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 /// Where ONNX Runtime's CMake files look for the copies, below the build folder.
 const FOLDER: &str = "op_reduction.generated";
 
+/// Where our CMake files look for the copies of headers that register schemas.
+const SCHEMAS: &str = "op_reduction.generated/onnx_schemas";
+
 const TYPE_CONTROL: &str = "onnxruntime/core/providers/op_kernel_type_control_overrides.inc";
 
 const ENTRY: &str = "BuildKernelCreateInfo<ONNX_OPERATOR_";
@@ -45,21 +48,68 @@ pub(crate) fn write_reduced_sources(
     })
 }
 
+/// Writes copies of the headers that register schemas, ONNX's and Microsoft's, with those of the operators only. A fifth of a
+/// small library is the schemas of others; the artifact maker needs them all, as it is given any model.
+pub(crate) fn write_reduced_schemas(
+    operators: &Operators,
+    onnx: &Path,
+    onnxruntime: &Path,
+    build_dir: &Path,
+) -> Result<()> {
+    let onnxruntime = onnxruntime.join("onnxruntime");
+    for (root, header, domain, set) in [
+        (onnx, "onnx/defs/operator_sets.h", "ai.onnx", "Onnx"),
+        (
+            &onnxruntime,
+            "core/graph/contrib_ops/ms_opset.h",
+            "com.microsoft",
+            "Microsoft",
+        ),
+    ] {
+        let names = operators.names(domain);
+        let text = read(&root.join(header), &|text| {
+            reduce_schemas(&names, set, text)
+        })?;
+        write(&text, &build_dir.join(SCHEMAS).join(header))?;
+    }
+    Ok(())
+}
+
+/// Leaves out the calls `fn(GetOpSchema<ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME(SET, VERSION, NAME)>());` of other operators.
+fn reduce_schemas(names: &BTreeSet<&str>, set: &str, text: &str) -> Option<String> {
+    let call = format!("fn(GetOpSchema<ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME({set},");
+    let mut found = false;
+    let mut reduced = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        if let Some(arguments) = line.trim_start().strip_prefix(&call) {
+            found = true;
+            let name = arguments.split(')').next()?.rsplit(',').next()?.trim();
+            if !names.contains(name) {
+                continue;
+            }
+        }
+        reduced.push_str(line);
+    }
+    found.then_some(reduced)
+}
+
 fn copy(
     onnxruntime: &Path,
     build_dir: &Path,
     path: &str,
     change: &dyn Fn(&str) -> Option<String>,
 ) -> Result<()> {
-    let from = onnxruntime.join(path);
-    let text = read(&from, change)?;
-    let to = build_dir.join(FOLDER).join(path);
-    if fs::read_to_string(&to).is_ok_and(|old| old == text) {
+    let text = read(&onnxruntime.join(path), change)?;
+    write(&text, &build_dir.join(FOLDER).join(path))
+}
+
+fn write(text: &str, to: &Path) -> Result<()> {
+    if fs::read_to_string(to).is_ok_and(|old| old == text) {
         return Ok(());
     }
     let parent = to.parent().expect("below a folder");
     fs::create_dir_all(parent)
-        .and_then(|()| fs::write(&to, text))
+        .and_then(|()| fs::write(to, text))
         .map_err(Error::io(format!("writing {}", to.display())))
 }
 
@@ -250,6 +300,25 @@ mod tests {
             ]
         );
         assert_eq!(reduce(&operators, "nothing of the kind"), None);
+    }
+
+    #[test]
+    fn schemas_of_other_operators_are_not_registered() {
+        let text = "class ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME(Onnx, 1, Abs);
+    fn(GetOpSchema<ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME(Onnx, 1, Abs)>());
+    fn(GetOpSchema<ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME(Onnx, 13, Add)>());
+    fn(GetOpSchema<ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME(OnnxML, 1, Normalizer)>());
+";
+        let reduced = reduce_schemas(&BTreeSet::from(["Add"]), "Onnx", text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            reduced.lines().collect::<Vec<_>>(),
+            [lines[0], lines[2], lines[3]]
+        );
+        assert_eq!(
+            reduce_schemas(&BTreeSet::from(["Add"]), "Onnx", "another header"),
+            None
+        );
     }
 
     #[test]
