@@ -4,7 +4,11 @@
 //! a model that it was made for. The table errs on the side of more: the kernels in it are small beside what it saves.
 //!
 //! It follows from the sources of ONNX Runtime 1.21: every operator that is named where a node is made (`AddNode` and its
-//! like) below `onnxruntime/core/optimizer`, when a pass for the CPU makes it, and what the passes take for a reason.
+//! like) below `onnxruntime/core/optimizer`, when a pass for the CPU makes it, and what the passes take for a reason; and
+//! every operator whose schema has a function body (`FunctionBody`, `SetContextDependentFunctionBodyBuilder`) while none
+//! of the CPU's three kernel lists registers it, with the operators of that body.
+//!
+//! One round: what a row inserts does not set off other rows, which would bring half of ONNX in.
 
 use super::Operators;
 
@@ -170,6 +174,30 @@ const WHEN: &[(&[&str], &str, &[&str])] = &[
         ],
     ),
     // Operators that are functions: without a kernel of their own, ONNX Runtime puts their bodies in their place.
+    // The gradient of a division is one of them.
+    (
+        &["DivGrad"],
+        ONNX,
+        &["Div", "Mul", "Neg", "Reshape", "Shape"],
+    ),
+    (
+        &["DivGrad"],
+        MICROSOFT,
+        &["BroadcastGradientArgs", "ReduceSumTraining"],
+    ),
+    (&["Bernoulli"], ONNX, &["Greater", "RandomUniformLike"]),
+    (&["CenterCropPad"], ONNX, &["Max", "Pad"]),
+    (
+        &["SequenceMap"],
+        ONNX,
+        &[
+            "Loop",
+            "SequenceAt",
+            "SequenceEmpty",
+            "SequenceInsert",
+            "SequenceLength",
+        ],
+    ),
     (&["CastLike"], ONNX, &["Cast"]),
     (&["Celu"], ONNX, &["Elu"]),
     (&["GreaterOrEqual"], ONNX, &["Greater", "Or", "Equal"]),
@@ -183,7 +211,12 @@ const WHEN: &[(&[&str], &str, &[&str])] = &[
         &["Pow", "ReduceMean", "Sqrt", "InstanceNormalization"],
     ),
     (
-        &["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"],
+        &[
+            "NegativeLogLikelihoodLoss",
+            "NegativeLogLikelihoodLossInternal",
+            "NegativeLogLikelihoodLossInternal2",
+            "SoftmaxCrossEntropyLoss",
+        ],
         ONNX,
         &[
             "GatherElements",
@@ -199,8 +232,9 @@ const WHEN: &[(&[&str], &str, &[&str])] = &[
     ),
 ];
 
-pub(super) fn add(operators: &mut Operators) {
-    let opsets: Vec<u64> = operators
+/// `imported` is the opset of ONNX's domain that the model names.
+pub(super) fn add(operators: &mut Operators, imported: Option<u64>) {
+    let mut opsets: Vec<u64> = operators
         .by_opset
         .keys()
         .filter(|(domain, _)| domain == ONNX)
@@ -216,6 +250,10 @@ pub(super) fn add(operators: &mut Operators) {
         .iter()
         .filter(|(triggers, _, _)| has(operators, triggers))
         .collect();
+    // A graph of Microsoft's operators alone can still get ONNX's, by a function's body.
+    if opsets.is_empty() && present.iter().any(|(_, domain, _)| *domain == ONNX) {
+        opsets.extend(imported);
+    }
     if has(
         operators,
         &[

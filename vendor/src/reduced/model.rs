@@ -35,7 +35,7 @@ pub(super) fn is_type(name: &str) -> bool {
 }
 
 /// The fields of onnx.proto that tell operators and types; weights are skipped without being kept.
-mod onnx {
+pub(super) mod onnx {
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct Model {
         #[prost(message, optional, boxed, tag = "7")]
@@ -161,7 +161,12 @@ pub(super) fn operators(file: &Path) -> Result<Operators> {
         found = found.and_then(|()| collector.nodes(&function.node, opsets));
     }
     found.map_err(|problem| model_error(file, problem))?;
-    inserted::add(&mut collector.operators);
+    let imported = model
+        .opset_import
+        .iter()
+        .find(|opset| named(&opset.domain) == "ai.onnx")
+        .and_then(|opset| u64::try_from(opset.version).ok());
+    inserted::add(&mut collector.operators, imported);
     Ok(collector.operators)
 }
 

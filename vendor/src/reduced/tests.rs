@@ -1,3 +1,6 @@
+use prost::Message;
+
+use super::model::onnx;
 use super::*;
 
 /// The training, evaluation, optimizer and forward models of a fixture.
@@ -114,4 +117,121 @@ fn what_cannot_be_used_is_named() {
         let message = Operators::read([&path]).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
+}
+
+/// Each of these was seen in the model that a full build of ONNX Runtime 1.21 on x86-64 had made of the evaluation or
+/// training model of the fixture, with all optimizations, and in neither model itself.
+#[test]
+fn what_onnx_runtime_put_into_real_models_is_there() {
+    const NCHWC: &str = "com.microsoft.nchwc";
+    const MICROSOFT: &str = "com.microsoft";
+    let pooled: &[(&str, &str)] = &[
+        (NCHWC, "MaxPool"),
+        (NCHWC, "ReorderInput"),
+        (NCHWC, "ReorderOutput"),
+        (MICROSOFT, "FusedConv"),
+    ];
+    let transformer: &[(&str, &str)] = &[
+        (MICROSOFT, "BiasGelu"),
+        (MICROSOFT, "FusedGemm"),
+        (MICROSOFT, "FusedMatMul"),
+    ];
+    for (name, seen) in [
+        ("bert", transformer),
+        ("distilbert", transformer),
+        (
+            "gpt",
+            &[(MICROSOFT, "BiasGelu"), (MICROSOFT, "FusedMatMul")],
+        ),
+        ("lenet", pooled),
+        ("unet", pooled),
+        ("mlp", &[(MICROSOFT, "FusedGemm"), (MICROSOFT, "Gelu")]),
+    ] {
+        let operators = Operators::read([fixture("pytorch").join(name)]).unwrap();
+        for (domain, inserted) in seen {
+            assert!(
+                operators.contains(domain, 1, inserted),
+                "{name}: {domain} {inserted}"
+            );
+        }
+    }
+    let lstm = Operators::read([fixture("pytorch/lstm")]).unwrap();
+    let has = |name| (1..=25).any(|version| lstm.contains("ai.onnx", version, name));
+    assert!(has("Split"));
+}
+
+/// A model of one node.
+fn single(folder: &Path, domain: &str, op_type: &str) -> PathBuf {
+    let opset = |domain: &str, version| onnx::OpsetId {
+        domain: domain.into(),
+        version,
+    };
+    let model = onnx::Model {
+        graph: Some(Box::new(onnx::Graph {
+            node: vec![onnx::Node {
+                op_type: op_type.into(),
+                domain: domain.into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        })),
+        opset_import: vec![opset("", 18), opset("com.microsoft", 1)],
+        functions: Vec::new(),
+    };
+    let path = folder.join(format!("{op_type}.onnx"));
+    fs::write(&path, model.encode_to_vec()).unwrap();
+    path
+}
+
+/// What a full build had in the place of each function that has no kernel, opened alone.
+#[test]
+fn functions_without_a_kernel_bring_their_bodies() {
+    let dir = tempfile::tempdir().unwrap();
+    let microsoft = "com.microsoft";
+    for (domain, function, body) in [
+        (microsoft, "DivGrad", "Div Mul Neg Reshape Shape"),
+        ("", "Bernoulli", "Cast Greater RandomUniformLike"),
+        ("", "CastLike", "Cast"),
+        (
+            "",
+            "CenterCropPad",
+            "Add Concat Div Max Pad Shape Slice Sub",
+        ),
+        (
+            "",
+            "GroupNormalization",
+            "Add Cast Concat Div Mul ReduceMean Reshape Shape Sqrt Sub",
+        ),
+        ("", "HardSwish", "HardSigmoid Mul"),
+        ("", "Mish", "Mul Softplus Tanh"),
+        (
+            "",
+            "NegativeLogLikelihoodLoss",
+            "Cast Div Equal Gather GatherElements Mul Neg ReduceMean ReduceSum Slice Squeeze Sub Unsqueeze Where",
+        ),
+        (
+            microsoft,
+            "NegativeLogLikelihoodLossInternal2",
+            "Cast Div Equal GatherElements Mul Neg ReduceSum Slice Squeeze Sub Unsqueeze Where",
+        ),
+        (
+            "",
+            "SequenceMap",
+            "Identity Loop SequenceAt SequenceEmpty SequenceInsert SequenceLength",
+        ),
+    ] {
+        let operators = Operators::read([single(dir.path(), domain, function)]).unwrap();
+        for name in body.split(' ') {
+            assert!(
+                operators.contains("ai.onnx", 18, name),
+                "{function}: {name}"
+            );
+        }
+    }
+    let division = Operators::read([dir.path().join("DivGrad.onnx")]).unwrap();
+    assert!(division.contains(microsoft, 1, "BroadcastGradientArgs"));
+    assert!(division.contains(microsoft, 1, "ReduceSumTraining"));
+    // Nothing of ONNX's comes into a graph of Microsoft's operators that have kernels.
+    let optimizer = Operators::read([single(dir.path(), microsoft, "AdamWOptimizer")]).unwrap();
+    assert_eq!(optimizer.count(), 1, "{}", optimizer.to_config());
 }
