@@ -4,25 +4,12 @@ mod support;
 
 use support::{Sandbox, changed_model, floats, npz};
 
-/// Agrees: 0, differs: 1.
-#[track_caller]
-fn status(run: &support::Run, status: i32, words: &[&str]) {
-    assert_eq!(run.status, status, "{run:#?}");
-    for word in words {
-        assert!(
-            run.stdout.contains(word),
-            "{word:?} is not in:\n{}",
-            run.stdout
-        );
-    }
-}
-
 #[test]
 fn a_model_agrees_with_itself() {
     let sandbox = Sandbox::new();
     let run = sandbox
         .line("verify {digits/forward.onnx} {digits/forward.onnx} --rtol 0 --atol 0 --rows 7");
-    status(&run, 0, &["agree: 0 of 70 elements", "[7, 10]"]);
+    run.ends(0, &["agree: 0 of 70 elements", "[7, 10]"]);
 }
 
 #[test]
@@ -34,8 +21,7 @@ fn a_planted_difference_between_models_is_found() {
     );
     let run = sandbox.line("verify planted.onnx {digits/forward.onnx} --rows 5");
     // One column of five rows, by 0.5.
-    status(
-        &run,
+    run.ends(
         1,
         &[
             "differ: 5 of 50 elements",
@@ -56,10 +42,10 @@ fn a_planted_difference_between_models_is_found() {
     assert!((difference - 0.5).abs() < 1e-6, "{}", run.stdout);
     // As large as is allowed.
     let run = sandbox.line("verify planted.onnx {digits/forward.onnx} --rows 5 --atol 0.6");
-    status(&run, 0, &["agree: 0 of 50"]);
+    run.ends(0, &["agree: 0 of 50"]);
     let run =
         sandbox.line("verify planted.onnx {digits/forward.onnx} --rows 5 --atol 0.4 --rtol 0");
-    status(&run, 1, &["differ: 5 of 50"]);
+    run.ends(1, &["differ: 5 of 50"]);
 }
 
 #[test]
@@ -71,13 +57,13 @@ fn saved_results() {
         .line("verify {digits/forward.onnx} --inputs inputs.npz --write-reference saved.npz")
         .says(&["wrote saved.npz: 1 inputs, 1 outputs"]);
     let run = sandbox.line("verify {digits/forward.onnx} --reference saved.npz --rtol 0 --atol 0");
-    status(&run, 0, &["agree: 0 of 30"]);
+    run.ends(0, &["agree: 0 of 30"]);
     sandbox.write(
         "planted.onnx",
         changed_model("digits/forward.onnx", "fc1.bias", 0, 1.0),
     );
     let run = sandbox.line("verify planted.onnx --reference saved.npz");
-    status(&run, 1, &["differ: "]);
+    run.ends(1, &["differ: "]);
 }
 
 #[test]
@@ -112,11 +98,10 @@ fn a_planted_element_in_saved_results_is_shown() {
     let saved = |y: f32| npz(&[("x", floats(&[1, 4], &x)), ("y", floats(&[1, 1], &[y]))]);
     sandbox.write("right.npz", saved(y));
     let run = sandbox.line("verify {linear1/forward.onnx} --reference right.npz");
-    status(&run, 0, &["agree: 0 of 1"]);
+    run.ends(0, &["agree: 0 of 1"]);
     sandbox.write("planted.npz", saved(y + 0.001));
     let run = sandbox.line("verify {linear1/forward.onnx} --reference planted.npz");
-    status(
-        &run,
+    run.ends(
         1,
         &["output 'y' at [0, 0]", &format!("reference {}", y + 0.001)],
     );
@@ -131,13 +116,13 @@ fn shapes_and_types_differ_without_an_error() {
         npz(&[("x", x.clone()), ("y", floats(&[2, 1], &[0.0; 2]))]),
     );
     let run = sandbox.line("verify {linear1/forward.onnx} --reference shape.npz");
-    status(&run, 1, &["found [1, 1], reference [2, 1]"]);
+    run.ends(1, &["found [1, 1], reference [2, 1]"]);
     sandbox.write(
         "type.npz",
         npz(&[("x", x), ("y", support::integers(&[1, 1], &[0]))]),
     );
     let run = sandbox.line("verify {linear1/forward.onnx} --reference type.npz");
-    status(&run, 1, &["found float32, reference int64"]);
+    run.ends(1, &["found float32, reference int64"]);
 }
 
 #[test]

@@ -94,18 +94,6 @@ impl Reference {
     }
 }
 
-#[track_caller]
-fn differs(run: &Run, words: &[&str]) {
-    assert_eq!(run.status, 1, "{run:#?}");
-    for word in words {
-        assert!(
-            run.stdout.contains(word),
-            "{word:?} is not in:\n{}",
-            run.stdout
-        );
-    }
-}
-
 #[test]
 fn outputs_loss_and_gradients_agree() {
     // Convolution, batch normalization, max-pooling and dropout, as exported for training. Nothing but the model is
@@ -192,10 +180,9 @@ fn every_kind_of_loss_is_pytorchs() {
             .verify("mlp", "")
             .says(&["agree: 0 of 20", "│ 4.bias", "agree: 0 of 6"]);
         reference.bend("grad.4.bias", 2, 0.01);
-        differs(
-            &reference.verify("mlp", ""),
-            &["gradient '4.bias' at [2]", "differ: 1 of 6"],
-        );
+        reference
+            .verify("mlp", "")
+            .ends(1, &["gradient '4.bias' at [2]", "differ: 1 of 6"]);
     }
 }
 
@@ -204,8 +191,8 @@ fn a_bent_output_is_shown() {
     let mut reference = Reference::of("small");
     let bent = reference.bend("output.logits", 7, 0.01);
     let run = reference.verify("small", "");
-    differs(
-        &run,
+    run.ends(
+        1,
         &[
             "worst element: output 'logits' at [2, 1]: found ",
             &format!(", reference {}, difference 1.0000", f64::from(bent)),
@@ -223,8 +210,8 @@ fn a_bent_output_is_shown() {
 fn a_bent_gradient_or_loss_is_shown() {
     let mut reference = Reference::of("small");
     let bent = reference.bend("grad.conv.weight", 13, 0.01);
-    differs(
-        &reference.verify("small", ""),
+    reference.verify("small", "").ends(
+        1,
         &[
             "agree: 0 of 15",
             "worst element: gradient 'conv.weight' at [1, 0, 1, 1]: found ",
@@ -234,10 +221,9 @@ fn a_bent_gradient_or_loss_is_shown() {
     );
     let mut reference = Reference::of("small");
     reference.bend("loss", 0, 0.01);
-    differs(
-        &reference.verify("small", ""),
-        &["worst element: loss 'loss' at []", "differ: 1 of 240"],
-    );
+    reference
+        .verify("small", "")
+        .ends(1, &["worst element: loss 'loss' at []", "differ: 1 of 240"]);
 }
 
 #[test]

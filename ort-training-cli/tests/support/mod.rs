@@ -33,7 +33,13 @@ impl Run {
     /// Succeeded, and says all of this.
     #[track_caller]
     pub fn says(&self, words: &[&str]) -> &Self {
-        assert_eq!(self.status, 0, "{self:#?}");
+        self.ends(0, words)
+    }
+
+    /// Ended with this status, and says all of this.
+    #[track_caller]
+    pub fn ends(&self, status: i32, words: &[&str]) -> &Self {
+        assert_eq!(self.status, status, "{self:#?}");
         for word in words {
             assert!(
                 self.stdout.contains(word),
