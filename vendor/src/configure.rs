@@ -57,6 +57,10 @@ pub(crate) fn run(
     let unity_skip = dir.join("unity-skip.txt");
     if let Some(operators) = &build.reduced {
         reduced::write_reduced_sources(operators, &sources.onnxruntime, dir, build.features.cuda)?;
+    }
+    let left_out = dir.join("left-out.txt");
+    // Providers in libraries of their own call kernels of the CPU: with CUDA all are compiled.
+    if let (Some(operators), false) = (&build.reduced, build.features.cuda) {
         let mut dependencies = sources.dependencies.iter();
         if let (Some((_, onnx)), false) = (
             dependencies.find(|(name, _)| *name == "onnx"),
@@ -64,16 +68,11 @@ pub(crate) fn run(
         ) {
             reduced::write_reduced_schemas(operators, &onnx.folder, &sources.onnxruntime, dir)?;
         }
-    }
-    let left_out = dir.join("left-out.txt");
-    if let (Some(operators), false) = (&build.reduced, left_out.exists()) {
-        // Providers in libraries of their own call kernels of the CPU: with CUDA all are compiled.
-        let files = if build.features.cuda {
-            Vec::new()
-        } else {
-            reduced::left_out(operators, &sources.onnxruntime)?
-        };
-        reduced::write_list(&left_out, files.iter().map(PathBuf::as_path))?;
+        // One that is there may be shorter by what the linker missed.
+        if !left_out.exists() {
+            let files = reduced::left_out(operators, &sources.onnxruntime)?;
+            reduced::write_list(&left_out, files.iter().map(PathBuf::as_path))?;
+        }
     }
     let args = arguments(build, tools, sources, &ours, &unity_skip, &left_out);
     let configured = Configured {
