@@ -9,7 +9,8 @@ export PATH="$PATH:$tools/bin"
 say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-protoc_fits() { protoc --version 2>/dev/null | grep -q ' 3\.21\.'; }
+# Compared here, not with `grep -q` in a pipe: that leaves at the first match, and the writer's SIGPIPE is then the pipe's status.
+protoc_fits() { [[ "$(protoc --version 2>/dev/null)" == *' 3.21.'* ]]; }
 
 # Where the distribution's protoc is of another series, protobuf's own is compiled along. For every cargo that follows, too:
 # it is part of what names an install.
