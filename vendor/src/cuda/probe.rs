@@ -67,9 +67,18 @@ pub(super) fn header(home: &Path, name: &str) -> Option<PathBuf> {
 
 /// The library to link `-lNAME` with.
 pub(super) fn library(home: &Path, name: &str) -> Option<PathBuf> {
+    library_file(home, &format!("lib{name}.so"))
+}
+
+/// A library of cuDNN 9. NVIDIA's packages on PyPI have it under the name that programs ask for alone, `libcudnn.so.9`.
+pub(super) fn cudnn_library(home: &Path, name: &str) -> Option<PathBuf> {
+    library(home, name).or_else(|| library_file(home, &format!("lib{name}.so.9")))
+}
+
+fn library_file(home: &Path, file: &str) -> Option<PathBuf> {
     library_folders(home)
         .into_iter()
-        .map(|folder| folder.join(format!("lib{name}.so")))
+        .map(|folder| folder.join(file))
         .find(|path| path.is_file())
 }
 
@@ -103,7 +112,7 @@ pub(super) fn runtime_major(home: &Path) -> Option<u32> {
 /// The major version of CUDA that cuDNN is made for, by the name under which it asks for cuBLAS: cuDNN 9 comes for 12 and
 /// for 13, and neither its headers nor its own name tell. Reads up to a hundred megabytes.
 pub(super) fn cudnn_made_for(home: &Path) -> Option<u32> {
-    let file = fs::File::open(library(home, "cudnn_adv")?).ok()?;
+    let file = fs::File::open(cudnn_library(home, "cudnn_adv")?).ok()?;
     number_after(file, b"libcublasLt.so.")
 }
 

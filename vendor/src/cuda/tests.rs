@@ -83,6 +83,7 @@ fn search(vars: &[(&str, &str)], usual: &[PathBuf]) -> Result<Toolkit> {
         },
         usual: usual.to_vec(),
         usual_cudnn: Vec::new(),
+        cudnn_of_setup: usual.first().cloned().unwrap_or_default(),
     })
 }
 
@@ -131,6 +132,17 @@ fn the_first_usual_place_that_has_one_serves() {
     assert_eq!(search(&[], &usual).unwrap().cuda_home, fake.path());
 }
 
+/// As on Debian 12, whose `nvcc` in `/usr/bin` is of CUDA 11.8.
+#[test]
+fn an_old_toolkit_does_not_hide_one_that_serves() {
+    let (old, fake) = (Fake::new("11.8.89", 9), Fake::new("13.0.88", 9));
+    let usual = [old.path().to_owned(), fake.path().to_owned()];
+    assert_eq!(search(&[], &usual).unwrap().cuda_home, fake.path());
+    fails(search(&[], &usual[..1]), &["11.8.89", "12 or 13"]);
+    let named = old.path().display().to_string();
+    fails(search(&[("CUDA_HOME", &named)], &usual), &["11.8.89"]);
+}
+
 #[test]
 fn versions_that_do_not_serve_are_named() {
     fails(Fake::new("11.8.89", 9).find(), &["11.8.89", "12 or 13"]);
@@ -153,6 +165,55 @@ fn without_cudnn_the_places_are_named() {
     fs::remove_file(fake.path().join("include/cudnn.h")).unwrap();
     let folder = fake.path().display().to_string();
     fails(fake.find(), &["CUDNN_HOME", &folder, "cudnn.h"]);
+}
+
+/// As Debian's toolkit in `/usr`, with cuDNN as NVIDIA's packages on PyPI have it: no `libcudnn.so`.
+#[test]
+fn cudnn_apart_from_the_toolkit_is_what_is_linked() {
+    let (fake, cudnn) = (Fake::new("12.4.131", 9), tempfile::tempdir().unwrap());
+    let home = cudnn.path().join("cudnn-cu12");
+    for (from, to) in [
+        ("include/cudnn.h", "include/cudnn.h"),
+        ("include/cudnn_version.h", "include/cudnn_version.h"),
+        ("lib64/libcudnn.so", "lib/libcudnn.so.9"),
+    ] {
+        fs::create_dir_all(home.join(to).parent().unwrap()).unwrap();
+        fs::rename(fake.path().join(from), home.join(to)).unwrap();
+    }
+    let folder = fake.path().display().to_string();
+    let named = home.display().to_string();
+    let toolkits = [fake.path().to_owned()];
+    let of_setup = Toolkit::search(&Search {
+        var: &|name| (name == "ORT_TRAINING_CUDA_ARCHITECTURES").then(|| "90".to_owned()),
+        usual: toolkits.to_vec(),
+        usual_cudnn: toolkits.to_vec(),
+        cudnn_of_setup: cudnn.path().to_owned(),
+    });
+    let by_name = search(&[("CUDA_HOME", &folder), ("CUDNN_HOME", &named)], &[]);
+    for found in [of_setup, by_name] {
+        let found = found.unwrap();
+        found.check(&compiler()).unwrap();
+        let args = found.cmake_args(&compiler());
+        for wanted in [
+            format!("-DCUDNN_INCLUDE_DIR={named}/include"),
+            format!("-Dcudnn_LIBRARY={named}/lib/libcudnn.so.9"),
+        ] {
+            assert!(args.contains(&wanted), "{wanted} is not in {args:?}");
+        }
+    }
+    let library = home.join("lib/libcudnn_adv.so.9");
+    fs::write(library, "\u{7f}ELF libcublasLt.so.13\0").unwrap();
+    let found = search(&[("CUDA_HOME", &folder), ("CUDNN_HOME", &named)], &[]).unwrap();
+    fails(
+        found.check(&compiler()),
+        &["CUDNN_HOME", "for CUDA 13", "ci/setup-cuda --cudnn 12"],
+    );
+    // Without either, the places are named once each, and the command that helps.
+    fs::remove_dir_all(home).unwrap();
+    fails(
+        search(&[], &toolkits),
+        &["cudnn-cu12", "ci/setup-cuda --cudnn 12"],
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Finding a toolkit and cuDNN, and checking them against each other and the compiler.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,6 +29,14 @@ const PARTS: &[(&str, &[&str], &[&str])] = &[
 const INSTALL: &str =
     "`ci/setup-cuda` puts CUDA 13.0 with cuDNN 9 into the cache folder, without root";
 
+/// The command that gives a toolkit the cuDNN that it lacks.
+fn install_cudnn(cuda: Version) -> String {
+    format!(
+        "`ci/setup-cuda --cudnn {major}` puts cuDNN 9 for CUDA {major} into the cache folder, without root",
+        major = cuda.0
+    )
+}
+
 /// A CUDA toolkit with cuDNN.
 #[derive(Debug, Clone)]
 pub struct Toolkit {
@@ -48,6 +57,8 @@ pub(super) struct Search<'a> {
     pub usual: Vec<PathBuf>,
     /// Where cuDNN is looked for besides in the toolkit.
     pub usual_cudnn: Vec<PathBuf>,
+    /// Where `ci/setup-cuda --cudnn` puts cuDNN, in a folder for each CUDA.
+    pub cudnn_of_setup: PathBuf,
 }
 
 impl Toolkit {
@@ -64,32 +75,14 @@ impl Toolkit {
             var: &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
             usual,
             usual_cudnn: vec!["/usr".into(), "/usr/local".into()],
+            cudnn_of_setup: cache.root().join("cuda"),
         })
     }
 
     pub(super) fn search(search: &Search<'_>) -> Result<Toolkit> {
-        let (cuda_home, name) = cuda_home(search)?;
+        let (cuda_home, cuda) = cuda_home(search)?;
         let nvcc = cuda_home.join("bin/nvcc");
-        let wrong = |expected: String, found: String| Error::Setting {
-            name: name.into(),
-            expected,
-            found,
-        };
-        let cuda = probe::nvcc_version(&nvcc).map_err(|problem| {
-            wrong(
-                format!("the folder of a CUDA toolkit whose nvcc runs; {INSTALL}"),
-                format!("{}: {problem}", nvcc.display()),
-            )
-        })?;
-        if !(12..=13).contains(&cuda.0) {
-            return Err(wrong(
-                format!(
-                    "a CUDA toolkit of version 12 or 13, for which ONNX Runtime 1.21 is known to compile; {INSTALL}"
-                ),
-                format!("version {cuda} in {}", cuda_home.display()),
-            ));
-        }
-        let cudnn_home = cudnn_home(search, &cuda_home)?;
+        let cudnn_home = cudnn_home(search, &cuda_home, cuda)?;
         let cudnn = probe::cudnn_version(&cudnn_home);
         let cudnn = match cudnn {
             Some(version) if version.0 == 9 => version,
@@ -97,7 +90,8 @@ impl Toolkit {
                 return Err(Error::Setting {
                     name: "CUDNN_HOME".into(),
                     expected: format!(
-                        "the folder of cuDNN 9, which ONNX Runtime 1.21 is written for; {INSTALL}"
+                        "the folder of cuDNN 9, which ONNX Runtime 1.21 is written for; {}",
+                        install_cudnn(cuda)
                     ),
                     found: format!(
                         "{} in {}",
@@ -170,12 +164,13 @@ impl Toolkit {
                 ),
             ));
         }
-        if probe::library(&self.cudnn_home, "cudnn").is_none()
-            && probe::library(&self.cuda_home, "cudnn").is_none()
-        {
+        if self.cudnn_library().is_none() {
             return Err(Error::Setting {
                 name: "CUDNN_HOME".into(),
-                expected: format!("the folder of cuDNN 9 with its libraries; {INSTALL}"),
+                expected: format!(
+                    "the folder of cuDNN 9 with its libraries; {}",
+                    install_cudnn(self.cuda)
+                ),
                 found: format!("no libcudnn.so in {}", self.cudnn_home.display()),
             });
         }
@@ -183,8 +178,10 @@ impl Toolkit {
             return Err(Error::Setting {
                 name: "CUDNN_HOME".into(),
                 expected: format!(
-                    "cuDNN 9 for CUDA {}, such as `pip install nvidia-cudnn-cu{}` unpacks; or: {INSTALL}",
-                    self.cuda.0, self.cuda.0
+                    "cuDNN 9 for CUDA {}, such as `pip install nvidia-cudnn-cu{}` unpacks; or: {}",
+                    self.cuda.0,
+                    self.cuda.0,
+                    install_cudnn(self.cuda)
                 ),
                 found: format!(
                     "cuDNN {} for CUDA {major} (it asks for libcublasLt.so.{major}) in {}",
@@ -261,6 +258,13 @@ impl Toolkit {
         )
     }
 
+    /// The library of cuDNN to link with; cuDNN's headers may lie apart from it, in `/usr`.
+    fn cudnn_library(&self) -> Option<PathBuf> {
+        [&self.cudnn_home, &self.cuda_home]
+            .into_iter()
+            .find_map(|home| probe::cudnn_library(home, "cudnn"))
+    }
+
     /// What CMake is told.
     pub(crate) fn cmake_args(&self, compiler: &Compiler) -> Vec<String> {
         let mut args = vec![
@@ -275,6 +279,15 @@ impl Toolkit {
             ),
             format!("-DCMAKE_CUDA_ARCHITECTURES={}", self.architectures),
         ];
+        // ONNX Runtime's search for cuDNN does not look at CUDNN_HOME, and takes a libcudnn.so anywhere before the
+        // libcudnn.so.9 of the folder that was named. What was checked is what is linked with.
+        let header = probe::header(&self.cudnn_home, "cudnn.h");
+        if let Some(folder) = header.as_deref().and_then(Path::parent) {
+            args.push(format!("-DCUDNN_INCLUDE_DIR={}", folder.display()));
+        }
+        if let Some(library) = self.cudnn_library() {
+            args.push(format!("-Dcudnn_LIBRARY={}", library.display()));
+        }
         args.extend(OFF.iter().map(|option| format!("-D{option}=OFF")));
         // nvcc takes g++ by itself.
         let usual = [Path::new("c++"), Path::new("g++")];
@@ -288,38 +301,75 @@ impl Toolkit {
     }
 }
 
-/// The toolkit's folder, and the variable that names it.
-fn cuda_home(search: &Search<'_>) -> Result<(PathBuf, &'static str)> {
+/// The toolkit's folder and version: the one that is named, or the first in the usual places that serves.
+fn cuda_home(search: &Search<'_>) -> Result<(PathBuf, Version)> {
     let named = ["CUDA_HOME", "CUDA_PATH"]
         .into_iter()
         .find_map(|name| Some((PathBuf::from((search.var)(name)?), name)));
-    let has_nvcc = |home: &Path| home.join("bin/nvcc").is_file();
-    let found = match &named {
-        Some((home, name)) => has_nvcc(home).then(|| (home.clone(), *name)),
-        None => search
-            .usual
-            .iter()
-            .find(|home| has_nvcc(home))
-            .map(|home| (home.clone(), "CUDA_HOME")),
+    let (homes, name) = match named {
+        Some((home, name)) => (vec![home], name),
+        None => (search.usual.clone(), "CUDA_HOME"),
     };
-    found.ok_or_else(|| Error::Setting {
-        name: named.as_ref().map_or("CUDA_HOME", |(_, name)| name).into(),
+    // An old toolkit of the distribution's does not hide a newer one.
+    let mut first_problem = None;
+    for home in homes.iter().filter(|home| home.join("bin/nvcc").is_file()) {
+        match serving_version(home, name) {
+            Ok(version) => return Ok((home.clone(), version)),
+            Err(problem) => {
+                first_problem.get_or_insert(problem);
+            }
+        }
+    }
+    Err(first_problem.unwrap_or_else(|| Error::Setting {
+        name: name.into(),
         expected: format!(
             "the folder of a CUDA toolkit (with bin/nvcc), since a CUDA build was asked for; {INSTALL}"
         ),
-        found: match &named {
-            Some((home, _)) => format!("no bin/nvcc in {}", home.display()),
-            None => format!("no bin/nvcc in {}, nor on PATH", list(&search.usual)),
-        },
-    })
+        found: format!(
+            "no bin/nvcc in {}{}",
+            list(&homes),
+            if (search.var)(name).is_some() { "" } else { ", nor on PATH" }
+        ),
+    }))
 }
 
-fn cudnn_home(search: &Search<'_>, cuda_home: &Path) -> Result<PathBuf> {
+/// The version of the toolkit in `home`, if ONNX Runtime 1.21 compiles with it.
+fn serving_version(home: &Path, name: &str) -> Result<Version> {
+    let nvcc = home.join("bin/nvcc");
+    let wrong = |expected: String, found: String| Error::Setting {
+        name: name.into(),
+        expected,
+        found,
+    };
+    let cuda = probe::nvcc_version(&nvcc).map_err(|problem| {
+        wrong(
+            format!("the folder of a CUDA toolkit whose nvcc runs; {INSTALL}"),
+            format!("{}: {problem}", nvcc.display()),
+        )
+    })?;
+    if (12..=13).contains(&cuda.0) {
+        return Ok(cuda);
+    }
+    Err(wrong(
+        format!(
+            "a CUDA toolkit of version 12 or 13, for which ONNX Runtime 1.21 is known to compile; {INSTALL}"
+        ),
+        format!("version {cuda} in {}", home.display()),
+    ))
+}
+
+fn cudnn_home(search: &Search<'_>, cuda_home: &Path, cuda: Version) -> Result<PathBuf> {
     let candidates = match (search.var)("CUDNN_HOME") {
         Some(home) => vec![PathBuf::from(home)],
-        None => std::iter::once(cuda_home.to_owned())
-            .chain(search.usual_cudnn.iter().cloned())
-            .collect(),
+        None => {
+            let mut usual = vec![cuda_home.to_owned()];
+            usual.extend(search.usual_cudnn.iter().cloned());
+            usual.push(search.cudnn_of_setup.join(format!("cudnn-cu{}", cuda.0)));
+            // A distribution's toolkit is in `/usr`.
+            let mut seen = HashSet::new();
+            usual.retain(|home| seen.insert(home.clone()));
+            usual
+        }
     };
     candidates
         .iter()
@@ -328,7 +378,8 @@ fn cudnn_home(search: &Search<'_>, cuda_home: &Path) -> Result<PathBuf> {
         .ok_or_else(|| Error::Setting {
             name: "CUDNN_HOME".into(),
             expected: format!(
-                "the folder of cuDNN 9 (with include/cudnn.h), since a CUDA build was asked for; {INSTALL}"
+                "the folder of cuDNN 9 (with include/cudnn.h), since a CUDA build was asked for; {}",
+                install_cudnn(cuda)
             ),
             found: format!("no include/cudnn.h in {}", list(&candidates)),
         })
