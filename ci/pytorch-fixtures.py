@@ -28,7 +28,7 @@ from safetensors.numpy import save_file
 from torch import Tensor, nn
 
 from ort_training_export import Loss, export
-from pytorch_models import CASES, Case, ResNet18, axes, classes, images
+from pytorch_models import CASES, EPSILON, WEIGHT_DECAY, Case, ResNet18, axes, classes, images, train
 
 
 class Small(nn.Module):
@@ -70,9 +70,6 @@ class Fixture:
     optimizer: str = "adamw"
     rate: float = 1e-3
     steps: int = 8
-    #: Added to AdamW's denominator; see docs/pytorch-parity.md for why it is not PyTorch's default.
-    eps: float = 1e-5
-    weight_decay: float = 0.01
     #: Furthest element of a parameter, as a part of the largest change of any.
     parameters: float = 1e-3
 
@@ -97,25 +94,6 @@ TRAINED = {
 }
 
 
-def train(fixture: Fixture, model: nn.Module, batches: list[tuple[dict[str, Tensor], Tensor]]) -> list[float]:
-    case = fixture.case
-    if fixture.optimizer == "adamw":
-        optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            model.parameters(), lr=fixture.rate, eps=fixture.eps, weight_decay=fixture.weight_decay
-        )
-    else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=fixture.rate)
-    model.train()
-    losses = []
-    for inputs, target in batches:
-        loss = Loss(case.loss, target, class_axis=case.class_axis)(model(*inputs.values()))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
 def write(folder: Path, fixture: Fixture) -> None:
     case = fixture.case
     torch.manual_seed(7)
@@ -127,7 +105,7 @@ def write(folder: Path, fixture: Fixture) -> None:
         model, tuple(inputs.values()), folder / "model.onnx", input_names=tuple(inputs), dynamic_axes=case.axes,
         loss=Loss(case.loss, target, class_axis=case.class_axis),
     )  # fmt: skip
-    losses = train(fixture, model, batches)
+    losses = train(case, model, fixture.optimizer, fixture.rate, batches)
     tensors = {"losses": np.array(losses)}
     for step, (inputs, target) in enumerate(batches):
         tensors.update((f"batch.{step}.input.{name}", value.numpy()) for name, value in inputs.items())
@@ -143,8 +121,8 @@ def write(folder: Path, fixture: Fixture) -> None:
         "loss": json.dumps({"kind": case.loss, "output": exported.output_names[0], "class_axis": case.class_axis}),
         "optimizer": fixture.optimizer,
         "lr": repr(fixture.rate),
-        "eps": repr(fixture.eps),
-        "weight_decay": repr(fixture.weight_decay),
+        "eps": repr(EPSILON),
+        "weight_decay": repr(WEIGHT_DECAY),
         "loss_tolerance": "1e-4",
         "parameter_tolerance": repr(fixture.parameters),
     }

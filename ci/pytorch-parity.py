@@ -23,13 +23,10 @@ import torch
 from safetensors.numpy import load_file
 
 from ort_training_export import Loss, export
-from pytorch_models import CASES, Case
+from pytorch_models import CASES, EPSILON, WEIGHT_DECAY, Case, train
 
 STEPS = 20
 RATES = {"adamw": 1e-3, "sgd": 1e-2}
-#: AdamW divides by the root of the second moment plus this. With the default of 1e-8, elements whose gradient is zero but for
-#: rounding (the bias of attention keys has none) move by whole steps in the direction of the rounding error.
-EPSILON = 1e-5
 #: Of the largest change that training made to any parameter.
 PARAMETER_TOLERANCE = 1e-2
 #: Of running means, in deviations of the channel.
@@ -53,23 +50,6 @@ def command(program: str, *arguments: object) -> None:
 
 def relative(found: float, expected: float) -> float:
     return abs(found - expected) / max(abs(expected), 1e-12)
-
-
-def in_pytorch(case: Case, model: torch.nn.Module, kind: str, rate: float, steps: int, batches: list) -> list[float]:
-    parameters = model.parameters()
-    if kind == "adamw":
-        optimizer: torch.optim.Optimizer = torch.optim.AdamW(parameters, lr=rate, eps=EPSILON, weight_decay=0.01)
-    else:
-        optimizer = torch.optim.SGD(parameters, lr=rate)
-    model.train()
-    losses = []
-    for inputs, target in batches[:steps]:
-        loss = Loss(case.loss, target, class_axis=case.class_axis)(model(*inputs.values()))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def perturbed(model: torch.nn.Module, seed: int) -> torch.nn.Module:
@@ -98,7 +78,7 @@ def in_rust(
     if case.loss == "cross_entropy":
         settings += [f"--class-axis={case.class_axis}"]
     if kind == "adamw":
-        settings += ["--eps", EPSILON, "--weight-decay", "0.01", "--adamw-variant", "torch"]
+        settings += ["--eps", EPSILON, "--weight-decay", WEIGHT_DECAY, "--adamw-variant", "torch"]
     command(program, "artifacts", onnx_path, "-o", artifacts, *settings)
     rows = {name: torch.cat([inputs[name] for inputs, _ in batches[:steps]]).numpy() for name in batches[0][0]}
     rows["labels" if case.loss == "cross_entropy" else "target"] = torch.cat([t for _, t in batches[:steps]]).numpy()
@@ -214,15 +194,15 @@ def check(case: Case, program: str, folder: Path, exporter: str) -> None:
     for kind, rate in RATES.items():
         rate *= case.rate
         model = fresh()
-        expected = in_pytorch(case, model, kind, rate, STEPS, batches)
+        expected = train(case, model, kind, rate, batches[:STEPS])
         precise = fresh().double()
-        precise_losses = in_pytorch(case, precise, kind, rate, STEPS, doubled(batches))
+        precise_losses = train(case, precise, kind, rate, doubled(batches[:STEPS]))
         own = {name: value.numpy().astype(np.float32) for name, value in precise.state_dict().items()}
         own_apart = compare(before, model, own, exported.tied)
         own_loss = np.array(list(map(relative, expected, precise_losses)))
         for seed in range(case.perturbed):
             other = perturbed(fresh(), seed)
-            other_losses = in_pytorch(case, other, kind, rate, STEPS, batches)
+            other_losses = train(case, other, kind, rate, batches[:STEPS])
             own_loss = np.maximum(own_loss, list(map(relative, other_losses, precise_losses)))
             own_apart.widen(compare(before, other, own, exported.tied))
         # Once runs have parted, they may meet again by chance; that says nothing about how far the next one goes.

@@ -1,4 +1,4 @@
-"""The architectures that ci/pytorch-parity trains, small enough for two cores, and their batches."""
+"""The architectures that ci/pytorch-parity trains, small enough for two cores, their batches, and training in PyTorch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from typing import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+
+from ort_training_export import Loss
+
+#: AdamW divides by the root of the second moment plus this. With the default of 1e-8, elements whose gradient is zero but for
+#: rounding (the bias of attention keys has none) move by whole steps in the direction of the rounding error.
+EPSILON = 1e-5
+WEIGHT_DECAY = 0.01
+
+Batches = list[tuple[dict[str, Tensor], Tensor]]
 
 
 @dataclass
@@ -28,6 +37,24 @@ class Case:
     tolerance: float = 1e-4
     #: How many times PyTorch trains it from weights changed by their last bit, to see how far rounding alone takes it.
     perturbed: int = 4
+
+
+def train(case: Case, model: nn.Module, kind: str, rate: float, batches: Batches) -> list[float]:
+    """A step of `adamw` or `sgd` for each batch; the losses."""
+    parameters = model.parameters()
+    if kind == "adamw":
+        optimizer: torch.optim.Optimizer = torch.optim.AdamW(parameters, lr=rate, eps=EPSILON, weight_decay=WEIGHT_DECAY)
+    else:
+        optimizer = torch.optim.SGD(parameters, lr=rate)
+    model.train()
+    losses = []
+    for inputs, target in batches:
+        loss = Loss(case.loss, target, class_axis=case.class_axis)(model(*inputs.values()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
 def classes(count: int, *shape: int) -> Callable[[int, torch.Generator], Tensor]:
