@@ -6,7 +6,7 @@ mod artifacts_support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use artifacts_support::model::{Attr, Model};
+use artifacts_support::model::{Attr, Model, TOO_LARGE, more_than_protobuf_holds};
 use artifacts_support::session::{Session, Tensor};
 use artifacts_support::training::Training;
 use artifacts_support::{Rng, require_artifacts};
@@ -721,27 +721,7 @@ fn peak_memory(reset: bool) -> f64 {
 fn more_than_two_gigabytes() {
     require_artifacts();
     let folder = tempfile::tempdir().expect("a folder");
-    let (rows, columns) = (16 * 1024, 36 * 1024);
-    let size = rows * columns * 4;
-    let data = fs::File::create(folder.path().join("weights.bin")).expect("made");
-    data.set_len(size as u64).expect("sparse");
-    let mut model = Model::new(17)
-        .input("x", &[1, rows])
-        .weight("w", &[rows, columns], &[])
-        .node("MatMul", &["x", "w"], &["h"])
-        .weight("b", &[columns], &vec![0.5; columns as usize])
-        .node("Add", &["h", "b"], &["y"])
-        .output("y", &[1, columns]);
-    let tensor = &mut model.graph().initializer[0];
-    tensor.raw_data = None;
-    tensor.data_location = Some(1);
-    tensor.external_data = vec![StringStringEntryProto {
-        key: Some("location".to_owned()),
-        value: Some("weights.bin".to_owned()),
-    }];
-    let path = folder.path().join("model.onnx");
-    fs::write(&path, model.bytes()).expect("written");
-
+    let path = more_than_protobuf_holds(folder.path());
     let artifacts = ArtifactsBuilder::from_path(&path)
         .loss(Loss::mse())
         .build()
@@ -754,7 +734,7 @@ fn more_than_two_gigabytes() {
         fs::metadata(target.join("checkpoint.data"))
             .expect("there")
             .len()
-            >= size as u64
+            >= TOO_LARGE
     );
     assert!(
         fs::metadata(target.join("training_model.onnx"))

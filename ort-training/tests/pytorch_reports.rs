@@ -6,10 +6,9 @@ mod checkpoint_writer;
 mod pytorch_support;
 
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use artifacts_support::model::Model;
+use artifacts_support::model::more_than_protobuf_holds;
 use artifacts_support::require_artifacts;
 use checkpoint_writer::{CheckpointSpec, TensorSpec};
 use ort_training::artifacts::onnx::{ModelProto, StringStringEntryProto};
@@ -370,33 +369,8 @@ fn a_large_model_is_exported_into_another_folder_and_stands_on_its_own_there() {
 #[ignore = "needs 12 GB of memory and 8 GB of disk: run it alone"]
 fn more_than_two_gigabytes_are_exported_into_another_folder() {
     require_artifacts();
-    let (rows, columns) = (16 * 1024, 36 * 1024);
-    let size = rows * columns * 4;
-    assert!(size > 1 << 31);
     let from_pytorch = tempfile::tempdir().unwrap();
-    let weights = fs::File::create(from_pytorch.path().join("weights.bin")).unwrap();
-    weights.set_len(size as u64).unwrap();
-    // All are zero but the first and the last.
-    weights.write_all_at(&2f32.to_le_bytes(), 0).unwrap();
-    let end = size as u64 - 4;
-    weights.write_all_at(&3f32.to_le_bytes(), end).unwrap();
-    let mut model = Model::new(17)
-        .input("x", &[1, rows])
-        .weight("w", &[rows, columns], &[])
-        .node("MatMul", &["x", "w"], &["h"])
-        .weight("b", &[columns], &vec![0.5; columns as usize])
-        .node("Add", &["h", "b"], &["y"])
-        .output("y", &[1, columns]);
-    let tensor = &mut model.graph().initializer[0];
-    tensor.raw_data = None;
-    tensor.data_location = Some(1);
-    tensor.external_data = vec![StringStringEntryProto {
-        key: Some("location".to_owned()),
-        value: Some("weights.bin".to_owned()),
-    }];
-    let path = from_pytorch.path().join("model.onnx");
-    fs::write(&path, model.bytes()).unwrap();
-
+    let path = more_than_protobuf_holds(from_pytorch.path());
     let artifacts = tempfile::tempdir().unwrap();
     ArtifactsBuilder::from_path(&path)
         .loss(Loss::mse())
@@ -425,7 +399,7 @@ fn more_than_two_gigabytes_are_exported_into_another_folder() {
     assert_eq!(files(&target), ["large.onnx", "large.onnx.data"]);
     let moved = elsewhere.path().join("moved");
     fs::rename(&target, &moved).unwrap();
-    let x = Tensor::filled([1, rows as usize], 1f32).unwrap();
+    let x = Tensor::filled([1, 16 * 1024], 1f32).unwrap();
     let outputs = inference(&moved.join("large.onnx")).run(&[&x]).unwrap();
     let y = output(&outputs, "y");
     let last = y.len() - 1;

@@ -1,8 +1,12 @@
 //! Small ONNX models, put together in code.
 
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
 use ort_training::artifacts::onnx::{
     AttributeProto, Bytes, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
-    OperatorSetIdProto, TensorProto, TensorShapeProto, TensorType, TypeProto, TypeValue,
+    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorType, TypeProto, TypeValue,
     ValueInfoProto, attribute_type, data_type,
 };
 use prost::Message;
@@ -156,6 +160,39 @@ impl Model {
     pub fn bytes(&self) -> Vec<u8> {
         self.proto.encode_to_vec()
     }
+}
+
+/// The bytes of a weight that protobuf cannot hold.
+pub const TOO_LARGE: u64 = 16 * 1024 * 36 * 1024 * 4;
+
+/// Writes `y = x·w + b` with its weight, of `TOO_LARGE` bytes, in a file beside it: zeros, which take no place on the disk,
+/// but for 2 as its first element and 3 as its last. `x` has 16 × 1024 elements, `b` is 0.5.
+pub fn more_than_protobuf_holds(folder: &Path) -> PathBuf {
+    let (rows, columns) = (16 * 1024, 36 * 1024);
+    let weights = fs::File::create(folder.join("weights.bin")).expect("made");
+    weights.set_len(TOO_LARGE).expect("sparse");
+    for (value, offset) in [(2f32, 0), (3f32, TOO_LARGE - 4)] {
+        weights
+            .write_all_at(&value.to_le_bytes(), offset)
+            .expect("written");
+    }
+    let mut model = Model::new(17)
+        .input("x", &[1, rows])
+        .weight("w", &[rows, columns], &[])
+        .node("MatMul", &["x", "w"], &["h"])
+        .weight("b", &[columns], &vec![0.5; columns as usize])
+        .node("Add", &["h", "b"], &["y"])
+        .output("y", &[1, columns]);
+    let tensor = &mut model.graph().initializer[0];
+    tensor.raw_data = None;
+    tensor.data_location = Some(1);
+    tensor.external_data = vec![StringStringEntryProto {
+        key: Some("location".to_owned()),
+        value: Some("weights.bin".to_owned()),
+    }];
+    let path = folder.join("model.onnx");
+    fs::write(&path, model.bytes()).expect("written");
+    path
 }
 
 /// A tensor value; -1 is a dimension without a number, each with a name of its own.
