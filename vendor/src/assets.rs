@@ -1,11 +1,10 @@
-//! The files of this package that a build is made with, embedded by `build.rs`.
+//! What is done with the embedded files.
 
 use std::fs;
 use std::path::Path;
 
+use crate::embedded::FILES;
 use crate::error::{Error, Result};
-
-include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
 /// `(path in the package, content)`, sorted by path.
 pub(crate) fn files() -> &'static [(&'static str, &'static [u8])] {

@@ -52,6 +52,8 @@ mod configure;
 #[cfg(feature = "fetch-build")]
 pub mod cuda;
 #[cfg(feature = "fetch-build")]
+mod embedded;
+#[cfg(feature = "fetch-build")]
 mod features;
 #[cfg(feature = "fetch-build")]
 mod fetch;

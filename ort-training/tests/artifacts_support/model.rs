@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ort_training::artifacts::onnx::{
     AttributeProto, Bytes, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
-    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorType, TypeProto, TypeValue,
-    ValueInfoProto, attribute_type, data_type,
+    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorType,
+    TypeProto, TypeValue, ValueInfoProto, attribute_type, data_type,
 };
 use prost::Message;
 
