@@ -164,8 +164,15 @@ fn arguments(
     ];
     args.extend(FIXED.iter().map(|arg| (*arg).to_owned()));
     args.extend(build.features.cmake_args());
-    if build.reduced.is_some() {
+    if let Some(operators) = &build.reduced {
         args.push("-Donnxruntime_REDUCED_OPS_BUILD=ON".into());
+        // The artifact maker reads models with any operator.
+        if !build.features.artifacts
+            && !build.features.cuda
+            && !operators.has_domain(reduced::ML_DOMAIN)
+        {
+            args.push("-Donnxruntime_DISABLE_ML_OPS=ON".into());
+        }
         args.push(format!(
             "-DORT_TRAINING_LEFT_OUT_FILE={}",
             left_out.display()

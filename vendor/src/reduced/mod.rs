@@ -22,6 +22,9 @@ pub(crate) use registrations::{write_reduced_schemas, write_reduced_sources};
 /// The variable that names models and lists, separated as in `PATH`.
 pub(crate) const VARIABLE: &str = "ORT_TRAINING_REDUCED_OPERATORS";
 
+/// The operators of classic machine learning, such as tree ensembles.
+pub(crate) const ML_DOMAIN: &str = "ai.onnx.ml";
+
 /// Types that shapes, indices, conditions and losses are made of, whatever a model says.
 const TYPES_ALWAYS: [&str; 4] = ["bool", "float", "int32_t", "int64_t"];
 
@@ -112,6 +115,11 @@ impl Operators {
         self.by_opset
             .get(&(domain.to_owned(), version))
             .is_some_and(|names| names.contains(name))
+    }
+
+    /// Whether there is any operator of a domain.
+    pub(crate) fn has_domain(&self, domain: &str) -> bool {
+        !self.names(domain).is_empty()
     }
 
     /// The operators of a domain, whatever their opset.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::{Operators, model};
+use super::{ML_DOMAIN, Operators, model};
 use crate::error::{Error, Result};
 
 /// Where ONNX Runtime's CMake files look for the copies, below the build folder.
@@ -186,7 +186,7 @@ fn is_needed(operators: &Operators, arguments: &str) -> Option<bool> {
     };
     let domain = match domain {
         "kOnnxDomain" => "ai.onnx",
-        "kMLDomain" => "ai.onnx.ml",
+        "kMLDomain" => ML_DOMAIN,
         "kMSDomain" => "com.microsoft",
         "kMSNchwcDomain" => "com.microsoft.nchwc",
         // The same operators as in ONNX's domain, at their versions, for tensors laid out otherwise.

@@ -13,6 +13,7 @@ fn fixture(name: &str) -> PathBuf {
 #[test]
 fn forward_gradient_optimizer_and_inserted_operators_are_there() {
     let operators = Operators::read([fixture("digits")]).unwrap();
+    assert!(operators.has_domain("ai.onnx") && !operators.has_domain(ML_DOMAIN));
     let onnx = operators
         .by_opset
         .keys()
@@ -175,7 +176,11 @@ fn single(folder: &Path, domain: &str, op_type: &str) -> PathBuf {
             }],
             ..Default::default()
         })),
-        opset_import: vec![opset("", 18), opset("com.microsoft", 1)],
+        opset_import: vec![
+            opset("", 18),
+            opset("com.microsoft", 1),
+            opset(ML_DOMAIN, 3),
+        ],
         functions: Vec::new(),
     };
     let path = folder.join(format!("{op_type}.onnx"));
@@ -234,4 +239,6 @@ fn functions_without_a_kernel_bring_their_bodies() {
     // Nothing of ONNX's comes into a graph of Microsoft's operators that have kernels.
     let optimizer = Operators::read([single(dir.path(), microsoft, "AdamWOptimizer")]).unwrap();
     assert_eq!(optimizer.count(), 1, "{}", optimizer.to_config());
+    let trees = Operators::read([single(dir.path(), ML_DOMAIN, "TreeEnsembleRegressor")]).unwrap();
+    assert!(trees.has_domain(ML_DOMAIN));
 }
