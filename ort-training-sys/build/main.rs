@@ -138,6 +138,11 @@ fn vendored_install() -> Result<Install, Box<dyn Error>> {
         if let Some(dir) = tools::libclang_dir(build.cache_ref()) {
             // SAFETY: the build script has one thread at this point; bindgen reads the variable later.
             unsafe { env::set_var("LIBCLANG_PATH", dir) };
+        } else {
+            println!(
+                "cargo:warning=no libclang found, with which bindgen reads ONNX Runtime's headers: ci/setup or \
+                 `apt install libclang-dev` has it, LIBCLANG_PATH names the folder of another"
+            );
         }
     }
     // Cargo shows these lines with -vv only; `onnxruntime-training-src build` shows them as they come.

@@ -194,8 +194,7 @@ pub fn libclang_dir(cache: &Cache) -> Option<PathBuf> {
             .flatten()
             .any(|entry| {
                 let name = entry.file_name();
-                let name = name.to_string_lossy();
-                name.starts_with("libclang.so") || name.starts_with("libclang-")
+                is_libclang(&name.to_string_lossy())
             })
     };
     if let Some(path) = std::env::var_os("LIBCLANG_PATH").filter(|path| !path.is_empty()) {
@@ -240,6 +239,15 @@ pub fn libclang_dir(cache: &Cache) -> Option<PathBuf> {
         let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
         has(&folder).then_some(folder)
     })
+}
+
+/// Whether a file is libclang itself: `libclang.so`, `libclang.so.1`, `libclang-14.so.1`. `libclang-cpp.so.14`, which other
+/// packages bring along, is another library.
+fn is_libclang(name: &str) -> bool {
+    name.starts_with("libclang.so")
+        || name.strip_prefix("libclang-").is_some_and(|rest| {
+            rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains(".so")
+        })
 }
 
 /// Debian's Python makes no virtual environments without one more package.
@@ -288,6 +296,26 @@ fn message(lacks: &[Lack], cache: &Cache, has_venv: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libclang_is_told_from_its_sibling() {
+        for name in [
+            "libclang.so",
+            "libclang.so.1",
+            "libclang-14.so.1",
+            "libclang-14.0.6.so",
+        ] {
+            assert!(is_libclang(name), "{name}");
+        }
+        for name in [
+            "libclang-cpp.so.14",
+            "libclang-cpp.so",
+            "libclang-14",
+            "libclangAST.a",
+        ] {
+            assert!(!is_libclang(name), "{name}");
+        }
+    }
 
     #[test]
     fn versions_are_read_from_what_the_tools_print() {
